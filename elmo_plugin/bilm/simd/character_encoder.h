@@ -73,7 +73,7 @@ class WordConvolutions {
                 Vector responses[VECTORS];
                 Integers places[VECTORS] = {};
                 for_products(
-                    windows_, 0, num_windows, convolution.weight, Share{panel, panel + 1},
+                    windows_, num_windows, convolution.weight, Share{panel, panel + 1},
                     [&](int64_t window, int64_t, const Vector* products) {
                         for (int v = 0; v < VECTORS; v++) {
                             if (window == 0) {
@@ -159,7 +159,7 @@ class EncoderRun {
         const int64_t num_panels = (encoder_.num_filters + HALF * LANES - 1) / (HALF * LANES);
         const Share panels = share_of(num_panels, thread, num_threads_);
         for_products(
-            cast_filters_, 0, count, weight, panels,
+            cast_filters_, count, weight, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
                 const float* bias = weight.bias + panel * PANEL;
                 for (int v = 0; v < HALF; v++) {
@@ -184,7 +184,7 @@ class EncoderRun {
         }
         const Share panels = share_of((dim + PANEL - 1) / PANEL, thread, num_threads_);
         for_products(
-            cast_filters_, 0, count, encoder_.projection, panels,
+            cast_filters_, count, encoder_.projection, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
                 for (int v = 0; v < VECTORS; v++) {
                     const int64_t first = panel * PANEL + v * LANES;

@@ -99,20 +99,15 @@ class LSTMRun {
 
     void input_products(int64_t num_tokens, int thread) {
         const Share panels = share_of(num_gate_panels_, thread, num_threads_);
-        // So many rows stay in the second-level cache while they are multiplied by one panel after another.
-        const int64_t rows_per_block = 240;
         const float* bias = layer_.input_weight.bias;
-        for (int64_t first = 0; first < num_tokens; first += rows_per_block) {
-            const int64_t count = std::min(rows_per_block, num_tokens - first);
-            for_products(
-                inputs_, first, count, layer_.input_weight, panels,
-                [&](int64_t row, int64_t panel, const Vector* products) {
-                    float* gates = gates_.get() + ((first + row) * num_gate_panels_ + panel) * PANEL;
-                    for (int v = 0; v < VECTORS; v++)
-                        store(gates + v * LANES, products[v] + load(bias + panel * PANEL + v * LANES));
-                }
-            );
-        }
+        for_products(
+            inputs_, num_tokens, layer_.input_weight, panels,
+            [&](int64_t row, int64_t panel, const Vector* products) {
+                float* gates = gates_.get() + (row * num_gate_panels_ + panel) * PANEL;
+                for (int v = 0; v < VECTORS; v++)
+                    store(gates + v * LANES, products[v] + load(bias + panel * PANEL + v * LANES));
+            }
+        );
     }
 
     void cells_of_step(const float* gates, int64_t first_token, int64_t size, int thread) {
@@ -120,7 +115,7 @@ class LSTMRun {
         const int64_t cell_size = layer_.cell_size;
         const Trace& trace = sequences_.trace;
         for_products(
-            state_, 0, size, layer_.state_weight, panels,
+            state_, size, layer_.state_weight, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
                 const int64_t first = panel * LANES, present = cell_size - first;
                 const float* from_input = gates + (row * num_gate_panels_ + panel) * PANEL;
@@ -161,7 +156,7 @@ class LSTMRun {
         }
         const Share panels = share_of(num_output_panels_, thread, num_threads_);
         for_products(
-            cast_hidden_, 0, size, layer_.projection, panels,
+            cast_hidden_, size, layer_.projection, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
                 for (int v = 0; v < VECTORS; v++) {
                     const int64_t first = panel * PANEL + v * LANES;

@@ -116,7 +116,7 @@ class LSTMBackward {
             }
         };
         if (layer_.projection.panels) {
-            for_products(state_rows_, 0, size, layer_.projection, panels, for_hidden);
+            for_products(state_rows_, size, layer_.projection, panels, for_hidden);
             return;
         }
         const float* gradients = sequences_.output_gradients + first_token * cell_size;
@@ -136,7 +136,7 @@ class LSTMBackward {
         const int64_t dim = layer_.state_dim;
         const Share panels = share_of((dim + PANEL - 1) / PANEL, thread, num_threads_);
         for_products(
-            gate_rows_, 0, size, layer_.state_weight, panels,
+            gate_rows_, size, layer_.state_weight, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
                 for (int v = 0; v < VECTORS; v++) {
                     const int64_t first = panel * PANEL + v * LANES;

@@ -35,6 +35,16 @@ constexpr int PANEL = LANES * VECTORS;
 // vectors of a panel at a time, those with 32 all four.
 constexpr int ROWS = 6;
 constexpr int TILE_VECTORS = REGISTERS >= 32 ? 4 : 2;
+constexpr int TILE_COLUMNS = TILE_VECTORS * LANES;
+constexpr int TILES = VECTORS / TILE_VECTORS;
+
+// What is multiplied at a time of a tile is a group. Its lines of the cache:
+constexpr int64_t LINE_BYTES = 64;
+constexpr int64_t LINES = std::max<int64_t>(4 * TILE_COLUMNS / LINE_BYTES, 1);
+// A block of weights stays in the first-level cache, beside rows.
+constexpr int64_t BLOCK_BYTES = 32768;
+// So many rows stay in the second-level cache while they are multiplied by one panel after another.
+constexpr int64_t ROWS_PER_PASS = 240;
 
 // ---------------------------------------------------------------------------------------------------- types
 
@@ -115,7 +125,8 @@ struct Rows {
     int64_t stride = 0;
 
     void resize(int64_t num_rows, int64_t width) {
-        stride = (width + LANES - 1) / LANES * LANES;
+        // Whole vectors, and a line more: rows that are powers of two apart would share few places of a cache.
+        stride = (width + LANES - 1) / LANES * LANES + LINE_BYTES / sizeof(Element);
         values.resize(num_rows * stride);
         scales.resize(num_rows);
     }
@@ -125,83 +136,110 @@ struct Rows {
 
 // ------------------------------------------------------------------------------------------------- products
 
-// Multiplies NUM_ROWS rows from `first_row` on by NUM_PANELS panels. A sum has the same order, and so the same bits,
-// whichever rows and panels it is computed with.
-template <typename Type, int NUM_ROWS, int NUM_PANELS>
-inline __attribute__((always_inline)) void multiply(
-    const Rows<Type>& rows, int64_t first_row, const Matrix& right, int64_t panel,
-    Vector (&result)[NUM_ROWS][NUM_PANELS * VECTORS]
+// Adds the products of NUM_ROWS rows and `depth` rows of weights to `sums`, which stay in registers: for each row
+// NUM_VECTORS vectors of columns, from as many tiles as these take, `tile_size` elements apart. Weights that are `ahead`
+// bytes behind are fetched meanwhile. A sum has the same order, and so the same bits, whichever rows and columns it is
+// computed with.
+template <typename Type, int NUM_ROWS, int NUM_VECTORS>
+inline __attribute__((always_inline)) void add_products(
+    const typename Type::RowElement* rows, int64_t stride, const typename Type::Element* weights, int64_t tile_size,
+    int64_t depth, int64_t ahead, typename Type::Sum (&sums)[NUM_ROWS][NUM_VECTORS]
 ) {
-    using Element = typename Type::Element;
-    constexpr int ALL = NUM_PANELS * VECTORS;
-    constexpr int WIDTH = NUM_ROWS * ALL <= ROWS * TILE_VECTORS ? ALL : TILE_VECTORS;
-    const int64_t depth = right.depth, tile = depth * TILE_VECTORS * LANES;
-    const Element* weights = static_cast<const Element*>(right.panels) + panel * depth * PANEL;
-    const auto* left_rows = rows.row(first_row);
-    const int64_t stride = rows.stride;
-    for (int first = 0; first < ALL; first += WIDTH) {
-        typename Type::Sum sums[NUM_ROWS][WIDTH] = {};
-        for (int64_t k = 0; k < depth; k += Type::GROUP) {
-            const Element* group = weights + first / TILE_VECTORS * tile + k * TILE_VECTORS * LANES;
-            for (int part = 0; part < Type::PARTS; part++) {
-                decltype(Type::weight(group, part)) weight[WIDTH];
-                for (int v = 0; v < WIDTH; v++)
-                    weight[v] = Type::weight(
-                        group + v / TILE_VECTORS * tile + v % TILE_VECTORS * Type::GROUP * LANES, part
-                    );
-                for (int r = 0; r < NUM_ROWS; r++) {
-                    const auto left = Type::left(left_rows + r * stride + k, part);
-                    for (int v = 0; v < WIDTH; v++) sums[r][v] = Type::multiply_add(sums[r][v], left, weight[v]);
-                }
+    for (int64_t k = 0; k < depth; k += Type::GROUP) {
+        const auto* group = weights + k * TILE_COLUMNS;
+        __builtin_prefetch(reinterpret_cast<const char*>(group) + ahead, 0, 2);
+        for (int part = 0; part < Type::PARTS; part++) {
+            decltype(Type::weight(group, part)) weight[NUM_VECTORS];
+            for (int v = 0; v < NUM_VECTORS; v++)
+                weight[v] = in_register(Type::weight(
+                    group + v / TILE_VECTORS * tile_size + v % TILE_VECTORS * Type::GROUP * LANES, part
+                ));
+            for (int r = 0; r < NUM_ROWS; r++) {
+                const auto left = Type::left(rows + r * stride + k, part);
+                for (int v = 0; v < NUM_VECTORS; v++) sums[r][v] = Type::multiply_add(sums[r][v], left, weight[v]);
             }
         }
-        for (int r = 0; r < NUM_ROWS; r++)
-            for (int v = 0; v < WIDTH; v++) {
-                if constexpr (IS_INT8<Type>) {
-                    const int64_t column = panel * PANEL + (first + v) * LANES;
-                    // No sum overflows in up to 66,000 rows of weights.
-                    const Integers sum = sums[r][v] - ROW_OFFSET * load_integers(right.sums + column);
-                    result[r][first + v] = __builtin_convertvector(sum, Vector) *
-                                           (broadcast(rows.scales[first_row + r]) * load(right.scales + column));
-                } else {
-                    result[r][first + v] = sums[r][v];
-                }
-            }
     }
 }
 
-// Multiplies `num_rows` rows from `first_row` on by panels, and calls `function(row, panel, products)` with the number
-// of a row, counted from `first_row`, and the four vectors of a panel.
+// Calls `function(row, std::integral_constant<int, n>())` for each tile of n rows, the first of which is `row`.
+template <typename Function>
+inline void for_tiles(int64_t num_rows, const Function& function) {
+    int64_t row = 0;
+    for (; row + ROWS <= num_rows; row += ROWS) function(row, std::integral_constant<int, ROWS>());
+    switch (num_rows - row) {
+        case 5: return function(row, std::integral_constant<int, 5>());
+        case 4: return function(row, std::integral_constant<int, 4>());
+        case 3: return function(row, std::integral_constant<int, 3>());
+        case 2: return function(row, std::integral_constant<int, 2>());
+        case 1: return function(row, std::integral_constant<int, 1>());
+    }
+}
+
+// Multiplies the first `num_rows` rows by panels, and calls `function(row, panel, products)` with the numbers of row and
+// panel, and the four vectors of the panel.
 template <typename Type, typename Function>
 inline void for_products(
-    const Rows<Type>& rows, int64_t first_row, int64_t num_rows, const Matrix& right, const Share& panels,
-    const Function& function
+    const Rows<Type>& rows, int64_t num_rows, const Matrix& right, const Share& panels, const Function& function
 ) {
-    const auto multiply_tile = [&](int64_t row, int64_t panel, auto tile_rows, auto tile_panels) {
-        constexpr int NUM_ROWS = decltype(tile_rows)::value, NUM_PANELS = decltype(tile_panels)::value;
-        Vector products[NUM_ROWS][NUM_PANELS * VECTORS];
-        multiply<Type, NUM_ROWS, NUM_PANELS>(rows, first_row + row, right, panel, products);
-        for (int r = 0; r < NUM_ROWS; r++)
-            for (int p = 0; p < NUM_PANELS; p++) function(row + r, panel + p, products[r] + p * VECTORS);
-    };
-    constexpr std::integral_constant<int, 1> one;
-    constexpr std::integral_constant<int, 2> two;
-    int64_t panel = panels.begin;
-    // Additions to the same sum wait for each other, so a single row is multiplied by two panels at a time.
-    if (num_rows == 1)
-        for (; panel + 2 <= panels.end; panel += 2) multiply_tile(0, panel, one, two);
-    for (; panel < panels.end; panel++) {
-        int64_t row = 0;
-        for (; row + ROWS <= num_rows; row += ROWS)
-            multiply_tile(row, panel, std::integral_constant<int, ROWS>(), one);
-        switch (num_rows - row) {
-            case 5: multiply_tile(row, panel, std::integral_constant<int, 5>(), one); break;
-            case 4: multiply_tile(row, panel, std::integral_constant<int, 4>(), one); break;
-            case 3: multiply_tile(row, panel, std::integral_constant<int, 3>(), one); break;
-            case 2: multiply_tile(row, panel, two, one); break;
-            case 1: multiply_tile(row, panel, one, one); break;
+    using Element = typename Type::Element;
+    using Sum = typename Type::Sum;
+    const int64_t depth = right.depth, tile_size = depth * TILE_COLUMNS;
+    const Element* weights = static_cast<const Element*>(right.panels);
+    const auto finish = [&](int64_t row, int64_t panel, const Sum* sums) {
+        Vector products[VECTORS];
+        for (int v = 0; v < VECTORS; v++) {
+            if constexpr (IS_INT8<Type>) {
+                const int64_t column = panel * PANEL + v * LANES;
+                // No sum overflows in up to 66,000 rows of weights.
+                const Integers sum = sums[v] - ROW_OFFSET * load_integers(right.sums + column);
+                const Vector scale = broadcast(rows.scales[row]) * load(right.scales + column);
+                products[v] = __builtin_convertvector(sum, Vector) * scale;
+            } else {
+                products[v] = sums[v];
+            }
         }
+        function(row, panel, products);
+    };
+    int64_t begin = panels.begin;
+    // Additions to the same sum wait for each other, so a single row is multiplied by two panels at a time.
+    for (; num_rows == 1 && begin + 2 <= panels.end; begin += 2) {
+        Sum sums[1][2 * VECTORS] = {};
+        const Element* from = weights + begin * TILES * tile_size;
+        add_products<Type>(rows.row(0), rows.stride, from, tile_size, depth, BLOCK_BYTES, sums);
+        finish(0, begin, sums[0]);
+        finish(0, begin + 1, sums[0] + VECTORS);
     }
+    // Weights are read in blocks. All rows are multiplied by a block while it is in the first-level cache, and the next
+    // one is fetched into the second-level cache meanwhile. Here are the sums of rows so far.
+    Sum partial[ROWS_PER_PASS][VECTORS];
+    constexpr int64_t BLOCK_DEPTH = BLOCK_BYTES / (TILE_COLUMNS * sizeof(Element));
+    for (int64_t first = 0; first < num_rows; first += ROWS_PER_PASS)
+        for (int64_t panel = begin; panel < panels.end; panel++)
+            for (int tile = 0; tile < TILES; tile++)
+                for (int64_t k = 0; k < depth; k += BLOCK_DEPTH) {
+                    const Element* block = weights + (panel * TILES + tile) * tile_size + k * TILE_COLUMNS;
+                    const int64_t block_depth = std::min(BLOCK_DEPTH, depth - k);
+                    const bool is_last = tile + 1 == TILES && k + block_depth == depth;
+                    int64_t line = 0;  // each tile of rows fetches another one of those that are read together
+                    for_tiles(std::min(ROWS_PER_PASS, num_rows - first), [&](int64_t row, auto tile_rows) {
+                        constexpr int NUM_ROWS = decltype(tile_rows)::value;
+                        Sum sums[NUM_ROWS][TILE_VECTORS];
+                        Sum(*so_far)[VECTORS] = partial + row;
+                        for (int r = 0; r < NUM_ROWS; r++)
+                            for (int v = 0; v < TILE_VECTORS; v++)
+                                sums[r][v] = k == 0 ? Sum{} : so_far[r][tile * TILE_VECTORS + v];
+                        const auto* left = rows.row(first + row) + k;
+                        const int64_t ahead = BLOCK_BYTES + line++ % LINES * LINE_BYTES;
+                        add_products<Type>(left, rows.stride, block, 0, block_depth, ahead, sums);
+                        for (int r = 0; r < NUM_ROWS; r++) {
+                            if (TILES > 1 || !is_last)
+                                for (int v = 0; v < TILE_VECTORS; v++)
+                                    so_far[r][tile * TILE_VECTORS + v] = sums[r][v];
+                            if (is_last) finish(first + row + r, panel, TILES > 1 ? so_far[r] : sums[r]);
+                        }
+                    });
+                }
 }
 
 // ------------------------------------------------------------------------------------------------- casts

@@ -76,6 +76,18 @@ inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }
 // 1.5 * 2^23: a sum with a number below 2^22 is rounded to an integer, which is in its lowest bits.
 constexpr float ROUNDING = 12582912.0f;
 
+// Keeps a vector in a register. GCC would read it from memory again for each operation, which takes longer than the
+// operations on processors that load as many vectors in a cycle as they multiply.
+template <typename AnyVector>
+inline __attribute__((always_inline)) AnyVector in_register(AnyVector vector) {
+#if defined(__x86_64__)
+    asm("" : "+v"(vector));
+#elif defined(__ARM_NEON)
+    asm("" : "+w"(vector));
+#endif
+    return vector;
+}
+
 // `a * b + c`, rounded once.
 inline Vector multiply_add(Vector a, Vector b, Vector c) {
 #if defined(__AVX512F__)

@@ -110,7 +110,7 @@ void check_products(int bytes, const Numbers& source, const Numbers& weight, int
         rows.resize(num_rows, depth);
         for (int64_t row = 0; row < num_rows; row++) cast_row(source.data() + row * depth, depth, rows, row);
         const Share panels{0, (outputs + PANEL - 1) / PANEL};
-        for_products(rows, 0, num_rows, packed.matrix, panels, [&](int64_t row, int64_t panel, const Vector* products) {
+        for_products(rows, num_rows, packed.matrix, panels, [&](int64_t row, int64_t panel, const Vector* products) {
             const Numbers left = as_multiplied(bytes, source.data() + row * depth, depth, false);
             for (int64_t column = 0; column < PANEL && panel * PANEL + column < outputs; column++) {
                 const float* values = weight.data() + (panel * PANEL + column) * depth;
@@ -139,6 +139,11 @@ void products_are_sums() {
                         for (float& number : *numbers) number = number < 0 ? -1 : 1;
                     check_products(bytes, source, weight, num_rows, outputs);
                 }
+    // Three blocks of weights, and two passes of rows.
+    for (int bytes : {4, 2, 1}) {
+        const int64_t num_rows = ROWS_PER_PASS + 7, depth = 2 * BLOCK_BYTES / (TILE_COLUMNS * bytes) + 1;
+        check_products(bytes, normal(num_rows * depth), normal(5 * depth), num_rows, 5);
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------- layers
