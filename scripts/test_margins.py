@@ -92,7 +92,9 @@ def main(arguments: List[str]) -> int:
         print(f"{comparison.share:5.0%} of its limit: {place} in {test} ({setting})")
     for setting in failed:
         print(f"Tests failed: {setting}")
-    return 1 if near or failed or not comparisons else 0
+    # Among many random inputs some come near their limit by chance; those of the settings are the usual ones.
+    is_near = bool(near) and not options.seeds
+    return 1 if is_near or failed or not comparisons else 0
 
 
 def test_files(tests: List[str]) -> Iterator[str]:

@@ -172,6 +172,8 @@ struct OwnLayer {
     Numbers projection = normal(state_dim * cell_size, 0.3), inputs = normal(num_tokens * input_dim);
     Numbers first_states = normal(5 * state_dim, 0.3), first_cells = normal(5 * cell_size, 0.3);
 
+    mutable double scale = 1;  // the largest magnitude of a gate's sum, or of a state
+
     int terms() const { return step_sizes.size() * (input_dim + state_dim + cell_size); }
 
     std::vector<double> expected() const {
@@ -189,6 +191,7 @@ struct OwnLayer {
                             gates[gate] += input_weight[unit * input_dim + k] * inputs[token * input_dim + k];
                         for (int64_t k = 0; k < state_dim; k++)
                             gates[gate] += state_weight[unit * state_dim + k] * states[row * state_dim + k];
+                        scale = std::max(scale, std::fabs(gates[gate]));
                     }
                     double& value = cells[row * cell_size + cell];
                     value = clipped(sigmoid(gates[2]) * value + sigmoid(gates[0]) * std::tanh(gates[1]), cell_clip);
@@ -248,7 +251,7 @@ void layers_are_loops() {
                 const double rounded = bytes == 4 ? 0 : std::sqrt(4 * 4) * (bytes == 2 ? 1.0 / 128 : 1.0 / 127);
                 const Numbers outputs = layer.run(bytes, num_threads);
                 for (size_t k = 0; k < outputs.size(); k++)
-                    expect_near("output of a layer", outputs[k], expected[k], layer.terms(), 1, rounded);
+                    expect_near("output of a layer", outputs[k], expected[k], layer.terms(), layer.scale, rounded);
             }
         }
 }
@@ -259,16 +262,18 @@ void gradients_are_differences() {
         OwnLayer layer{input_dim, cell_size, state_dim, 100, 100};
         const Numbers of_outputs = normal(layer.num_tokens * state_dim), gradients = layer.run(4, 2, &of_outputs);
         for (size_t k = 0; k < gradients.size(); k += 3) {
-            double difference = 0;
-            // In float64 the error of the difference is near 1e-6: the square of the distance.
-            for (double distance : {0x1p-10, -0x1p-10}) {
+            // In float64 the error of the difference is near 1e-6: the square of the distance. The cell is a float32,
+            // so that it moves by other distances to both sides.
+            double difference = 0, distance = 0;
+            for (double side : {1, -1}) {
                 OwnLayer moved = layer;
-                moved.first_cells[k] += distance;
-                const double by = static_cast<double>(moved.first_cells[k]) - layer.first_cells[k];
+                moved.first_cells[k] += side * 0x1p-10;
+                distance += side * (static_cast<double>(moved.first_cells[k]) - layer.first_cells[k]);
                 const std::vector<double> outputs = moved.expected();
                 for (size_t output = 0; output < outputs.size(); output++)
-                    difference += of_outputs[output] * outputs[output] / (2 * by);
+                    difference += side * of_outputs[output] * outputs[output];
             }
+            difference /= distance;
             expect_near("gradient of a cell", gradients[k], difference, layer.terms() + of_outputs.size(), 1, 0x1p-17);
         }
     }
