@@ -50,6 +50,9 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 
+REPOSITORY = Path(__file__).parents[1]
+FIXTURES = REPOSITORY / "fixtures"
+
 TINY_OPTIONS = BiLMOptions(
     CharacterEncoderOptions("relu", 4, ((1, 4), (2, 8), (3, 12)), num_highway=1),
     cell_size=20,
@@ -189,6 +192,13 @@ def randomize(bilm: BiLM, seed: int = 0, scale: float = 0.5) -> BiLM:
             parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
         bilm.character_encoder.character_embedding.weight[0] = 0.0
     return bilm
+
+
+def allennlp_elmo(files: BiLMFiles, *args: Any, stateful: bool = False, **kwargs: Any) -> Any:
+    """AllenNLP's `Elmo`, which by itself is stateful."""
+    elmo = of_allennlp("modules.elmo.Elmo")(*files, *args, **kwargs)
+    elmo._elmo_lstm._elmo_lstm.stateful = stateful
+    return elmo
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,7 @@ from typing import Dict, List
 import pytest
 
 from elmo_plugin.commands.main import COMMANDS
-
-REPOSITORY = Path(__file__).parents[1]
+from tests.conftest import REPOSITORY
 
 # A browser fetches what elements and styles name. Links (`a`) are followed by readers only.
 FETCHED = re.compile(

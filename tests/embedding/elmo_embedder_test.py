@@ -5,11 +5,10 @@ from typing import Any, Callable, Iterator, List, Sequence
 import numpy
 import pytest
 import torch
-from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
 from elmo_plugin import ElmoEmbedder, ElmoTokenEmbedder, batch_to_ids
 from elmo_plugin.embedding import elmo_embedder
-from tests.conftest import SENTENCES, BiLMFiles
+from tests.conftest import SENTENCES, BiLMFiles, allennlp_elmo
 
 # Documented: in any batch (`ElmoEmbedder`), and in comparison with AllenNLP (docs/from_allennlp.md).
 ACCURACY = 1e-5
@@ -28,8 +27,7 @@ def allennlps_layers(
     files: BiLMFiles, batches: Sequence[Sequence[List[str]]], stateful: bool
 ) -> List[numpy.ndarray]:
     """A plain loop over the biLM in AllenNLP's `Elmo`, `(num_layers, num_tokens, dim)` per sentence."""
-    bilm = AllenNlpElmo(*files, 1, dropout=0.0)._elmo_lstm
-    bilm._elmo_lstm.stateful = stateful
+    bilm = allennlp_elmo(files, 1, stateful=stateful)._elmo_lstm
     layers = []
     for batch in batches:
         with torch.no_grad():
@@ -134,12 +132,6 @@ class TestStates:
             found += embedder.embed_batch(batch)
         assert_all_close(found, expected)
         assert not numpy.allclose(found[0], found[len(sentences)], atol=1e-3)
-
-    def test_reset_states_starts_from_zeros(self, bilm_files: BiLMFiles) -> None:
-        embedder = ElmoEmbedder(*bilm_files, stateful=True)
-        first = embedder.embed_batch(SENTENCES)
-        embedder.reset_states()
-        assert_all_close(embedder.embed_batch(SENTENCES), first)
 
     def test_a_batch_without_tokens_does_not_change_them(self, bilm_files: BiLMFiles) -> None:
         embedder, other = (ElmoEmbedder(*bilm_files, stateful=True) for _ in range(2))

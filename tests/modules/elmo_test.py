@@ -9,7 +9,7 @@ from torch import Tensor
 from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES, BiLMFiles, of_allennlp
+from tests.conftest import SENTENCES, BiLMFiles, allennlp_elmo, of_allennlp
 
 # docs/from_allennlp.md, "What differs".
 ALLENNLP_ACCURACY = 1e-5
@@ -28,12 +28,6 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "cached words": {"vocab_to_cache": VOCABULARY},
     "fine-tuning": {"requires_grad": True},
 }
-
-
-def allennlp_elmo(files: BiLMFiles, *args: Any, **kwargs: Any) -> Any:
-    elmo = of_allennlp("modules.elmo.Elmo")(*files, *args, **kwargs)
-    elmo._elmo_lstm._elmo_lstm.stateful = False
-    return elmo
 
 
 def assert_accurate(ours: Tensor, theirs: Tensor) -> None:
@@ -161,7 +155,7 @@ class TestModule:
 
 def test_stateful_it_equals_allennlp_until_states_are_reset(bilm_files: BiLMFiles) -> None:
     ours = Elmo(*bilm_files, 1, dropout=0.0, stateful=True)
-    theirs = of_allennlp("modules.elmo.Elmo")(*bilm_files, 1, dropout=0.0)
+    theirs = allennlp_elmo(bilm_files, 1, dropout=0.0, stateful=True)
     representations = []
     for batch in (SENTENCES, SENTENCES[:2], SENTENCES):
         character_ids = batch_to_ids(batch)

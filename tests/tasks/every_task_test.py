@@ -31,6 +31,7 @@ from tests.tasks.task_testing import (
     num_terms,
     read_tiny,
     run_predict,
+    texts_and_numbers,
 )
 
 _ELMO = "model.text_encoder.elmo"
@@ -81,14 +82,6 @@ def predictor(trained: Path) -> Predictor:
 def inputs(trained: Path) -> List[Dict[str, Any]]:
     lines = (FIXTURES / trained.name / "tiny" / "inputs.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
-
-
-def texts_and_numbers(value: Any) -> Tuple[Any, List[float]]:
-    """Return a JSON value with `None` in place of its floats, and these."""
-    numbers: List[float] = []
-    # `append` returns None.
-    texts = json.loads(json.dumps(value), parse_float=lambda text: numbers.append(float(text)))
-    return texts, numbers
 
 
 def assert_same_answers(actual: Any, expected: Any, model: Model) -> None:
