@@ -166,13 +166,6 @@ class TestConstruction:
         for name in ("options_file", "weight_file"):
             assert parameters[name].default == token_embedder[name].default
 
-    def test_settings_reach_the_bilm(self, bilm_files: BiLMFiles) -> None:
-        bilm = ElmoEmbedder(
-            *bilm_files, precision="int8", kernel="reference", word_cache_size=7
-        ).elmo_bilm
-        assert (bilm.precision, bilm.kernel) == ("int8", "reference")
-        assert bilm.words.capacity == 7
-
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     @pytest.mark.parametrize("stateful", [False, True])
     def test_a_gpu_gives_the_same_arrays(self, stateful: bool, bilm_files: BiLMFiles) -> None:
