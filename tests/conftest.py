@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from elmo_plugin import BiLM
+from elmo_plugin import BiLM, FrozenBiLM
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.bilm.options import CharacterEncoderOptions
@@ -227,6 +227,20 @@ def write_bilm(tmp_path: Path) -> Callable[..., BiLMFiles]:
 def bilm_files(write_bilm: Callable[..., BiLMFiles]) -> BiLMFiles:
     """The files of one tiny random biLM."""
     return write_bilm()
+
+
+@pytest.fixture
+def shapes_run(monkeypatch: pytest.MonkeyPatch) -> List[torch.Size]:
+    """The shapes of the character ids that frozen biLMs run from now on."""
+    shapes: List[torch.Size] = []
+    run = FrozenBiLM._run
+
+    def record(bilm: FrozenBiLM, character_ids: torch.Tensor, *others: Any) -> Any:
+        shapes.append(character_ids.shape)
+        return run(bilm, character_ids, *others)
+
+    monkeypatch.setattr(FrozenBiLM, "_run", record)
+    return shapes
 
 
 @pytest.fixture

@@ -5,10 +5,7 @@ import numpy
 import pytest
 
 from elmo_plugin import ElmoEmbedder
-from elmo_plugin.embedding.neighbors import (
-    embed_occurrences,
-    find_occurrences,
-)
+from elmo_plugin.embedding.neighbors import embed_occurrences, find_occurrences
 from elmo_plugin.embedding.sentences import Sentence
 from tests.conftest import BiLMFiles
 
