@@ -12,9 +12,8 @@ from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.processor import has_bfloat16_products
-from tests.conftest import TINY_OPTIONS, randomize
+from tests.conftest import REPOSITORY, TINY_OPTIONS, randomize
 
-REPOSITORY = Path(__file__).parents[1]
 WORDS = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "日本語", "."]
 SENTENCES = [WORDS[number % 4 : number % 4 + 2 + number % 7] for number in range(40)]
 BRIEFLY = ["--rounds", "1", "--seconds", "0.001"]

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[1]
+from tests.conftest import REPOSITORY
+
 TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
 
 

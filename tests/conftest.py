@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from elmo_plugin import BiLM
+from elmo_plugin import BiLM, FrozenBiLM
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.bilm.options import CharacterEncoderOptions
@@ -49,6 +49,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tests")
+
+REPOSITORY = Path(__file__).parents[1]
+FIXTURES = REPOSITORY / "fixtures"
 
 TINY_OPTIONS = BiLMOptions(
     CharacterEncoderOptions("relu", 4, ((1, 4), (2, 8), (3, 12)), num_highway=1),
@@ -191,6 +194,13 @@ def randomize(bilm: BiLM, seed: int = 0, scale: float = 0.5) -> BiLM:
     return bilm
 
 
+def allennlp_elmo(files: BiLMFiles, *args: Any, stateful: bool = False, **kwargs: Any) -> Any:
+    """AllenNLP's `Elmo`, which by itself is stateful."""
+    elmo = of_allennlp("modules.elmo.Elmo")(*files, *args, **kwargs)
+    elmo._elmo_lstm._elmo_lstm.stateful = stateful
+    return elmo
+
+
 @pytest.fixture(autouse=True)
 def each_test_warns() -> None:
     """Let a test see a warning that an earlier one has logged."""
@@ -217,6 +227,20 @@ def write_bilm(tmp_path: Path) -> Callable[..., BiLMFiles]:
 def bilm_files(write_bilm: Callable[..., BiLMFiles]) -> BiLMFiles:
     """The files of one tiny random biLM."""
     return write_bilm()
+
+
+@pytest.fixture
+def shapes_run(monkeypatch: pytest.MonkeyPatch) -> List[torch.Size]:
+    """The shapes of the character ids that frozen biLMs run from now on."""
+    shapes: List[torch.Size] = []
+    run = FrozenBiLM._run
+
+    def record(bilm: FrozenBiLM, character_ids: torch.Tensor, *others: Any) -> Any:
+        shapes.append(character_ids.shape)
+        return run(bilm, character_ids, *others)
+
+    monkeypatch.setattr(FrozenBiLM, "_run", record)
+    return shapes
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from typing import Any, Callable, Dict
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[1]
+from tests.conftest import REPOSITORY
+
 SCRIPTS = REPOSITORY / "scripts" / "data"
 
 Load = Callable[[str], ModuleType]

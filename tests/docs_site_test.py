@@ -4,23 +4,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict
 
 import pytest
 
 from elmo_plugin.commands.main import COMMANDS
-
-REPOSITORY = Path(__file__).parents[1]
+from tests.conftest import REPOSITORY
 
 # A browser fetches what elements and styles name. Links (`a`) are followed by readers only.
 FETCHED = re.compile(
     r"""<(?!a\s)[^<>]*\s(?:src|href|srcset|data)=["']([^"']+)|(?:url\(|@import )["']?([^"')]+)"""
 )
-
-
-def addresses_of_other_hosts(content: str) -> List[str]:
-    addresses = ["".join(groups) for groups in FETCHED.findall(content)]
-    return [address for address in addresses if re.match(r"(https?:)?//", address)]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +46,8 @@ def test_no_page_fetches_from_another_host(site: Path, pages: Dict[str, str]) ->
     styles = {str(path): path.read_text(encoding="utf-8") for path in site.rglob("*.css")}
     assert styles
     for name, content in {**pages, **styles}.items():
-        assert addresses_of_other_hosts(content) == [], name
+        addresses = ["".join(groups) for groups in FETCHED.findall(content)]
+        assert not [one for one in addresses if re.match(r"(https?:)?//", one)], name
 
 
 def test_every_page_is_in_the_navigation(pages: Dict[str, str]) -> None:

@@ -20,11 +20,10 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import pytest
 
+from tests.conftest import FIXTURES, REPOSITORY
 from tests.markdown_blocks import broken_links, code_blocks
 
-REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
-FIXTURES = REPOSITORY / "fixtures"
 ELMO_MINI = REPOSITORY / "elmo_plugin" / "pretrained" / "elmo_mini"
 
 # More than ten times what the longest page takes on two idle cores.

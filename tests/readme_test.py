@@ -11,9 +11,9 @@ from allennlp.common import Params
 from allennlp.modules import TextFieldEmbedder
 
 from elmo_plugin import __version__
+from tests.conftest import REPOSITORY
 from tests.markdown_blocks import code_blocks
 
-REPOSITORY = Path(__file__).parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 TINY_BILM = REPOSITORY / "fixtures" / "bilm" / "tiny"
 

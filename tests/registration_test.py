@@ -7,10 +7,6 @@ from typing import Dict, Union
 
 import pytest
 from allennlp.common import FromParams, Params, Registrable
-from allennlp.data import DatasetReader, Tokenizer
-from allennlp.models import Model
-from allennlp.modules import TokenEmbedder
-from allennlp.predictors import Predictor
 
 import elmo_plugin.errors
 import elmo_plugin.plugin
@@ -26,15 +22,6 @@ def test_every_registered_name_is_elmo_or_starts_with_elmo() -> None:
     assert len(names) >= 6
     for name in names:
         assert name == "elmo" or name.startswith(("elmo_", "elmo-")), name
-
-
-def test_the_names_that_configs_rely_on_are_there() -> None:
-    assert TokenEmbedder.by_name("elmo") is elmo_plugin.ElmoTokenEmbedder
-    for base in (DatasetReader, Model, Predictor):
-        assert base.by_name("elmo_ner").__module__.startswith("elmo_plugin.tasks.ner")
-    assert Tokenizer.by_name("elmo_rule_based") is elmo_plugin.tasks.RuleBasedTokenizer
-    # AllenNLP's own are untouched.
-    assert TokenEmbedder.by_name("elmo_token_embedder").__module__.startswith("allennlp.")
 
 
 def test_the_public_names_are_importable_from_the_top() -> None:
@@ -70,21 +57,8 @@ import_module_and_submodules("elmo_plugin")  # as `--include-package elmo_plugin
 """
 
 
-def run_python(program: str, folder: Path) -> str:
-    process = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=folder
-    )
-    assert process.returncode == 0, process.stderr
-    return process.stdout.strip()
-
-
 def test_one_import_registers_all_names_without_the_extras(tmp_path: Path) -> None:
-    run_python(USE_THE_PLUGIN, tmp_path)
-
-
-def test_importing_the_package_loads_neither_torch_nor_allennlp(tmp_path: Path) -> None:
-    program = "import sys, elmo_plugin; print({'torch', 'allennlp'} & set(sys.modules))"
-    assert run_python(program, tmp_path) == "set()"
+    subprocess.run([sys.executable, "-c", USE_THE_PLUGIN], cwd=tmp_path, check=True)
 
 
 def test_allennlp_handles_our_error_as_its_own() -> None:

@@ -17,7 +17,15 @@ from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.errors import ConfigurationError
 from tests.bilm.slow_bilm import SlowBiLM
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, of_allennlp, randomize, with_encoder
+from tests.conftest import (
+    SENTENCES,
+    TINY_OPTIONS,
+    BiLMFiles,
+    allennlp_elmo,
+    of_allennlp,
+    randomize,
+    with_encoder,
+)
 
 WriteBiLM = Callable[..., BiLMFiles]
 
@@ -53,11 +61,8 @@ def largest_difference(ours: List[Tensor], theirs: List[Tensor]) -> float:
     return max(float((a - b).detach().abs().max()) for a, b in zip(ours, theirs))
 
 
-def allennlp_bilm(files: BiLMFiles, requires_grad: bool = False) -> torch.nn.Module:
-    """AllenNLP's biLM, stateless."""
-    bilm = of_allennlp("modules.elmo.Elmo")(*files, 1, requires_grad=requires_grad)._elmo_lstm
-    bilm._elmo_lstm.stateful = False
-    return bilm
+def allennlp_bilm(files: BiLMFiles, **kwargs: Any) -> torch.nn.Module:
+    return allennlp_elmo(files, 1, **kwargs)._elmo_lstm
 
 
 def slow_activations(files: BiLMFiles, batches: List[List[List[str]]]) -> List[List[Tensor]]:
@@ -333,7 +338,7 @@ def test_serves_as_the_module_of_allennlps_elmo(bilm_files: BiLMFiles) -> None:
     character_ids = batch_to_ids(SENTENCES)
     bilm = BiLM.from_files(*bilm_files)
     theirs = of_allennlp("modules.elmo.Elmo")(None, None, 1, dropout=0.0, module=bilm)
-    whole = of_allennlp("modules.elmo.Elmo")(*bilm_files, 1, dropout=0.0)
+    whole = allennlp_elmo(bilm_files, 1, dropout=0.0)
     assert theirs.get_output_dim() == 12
     ours, expected = (elmo(character_ids)["elmo_representations"] for elmo in (theirs, whole))
     assert largest_difference(ours, expected) < ACCURACY

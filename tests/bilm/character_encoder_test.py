@@ -10,7 +10,8 @@ from elmo_plugin import batch_to_ids
 from elmo_plugin.bilm import character_encoder
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.options import CharacterEncoderOptions
-from elmo_plugin.bilm.simd.library import VECTOR_UNITS, missing_features, unsupported_reason
+from elmo_plugin.bilm.simd.library import unsupported_reason
+from tests.bilm.runners_test import UNITS
 from tests.closeness import assert_close
 
 WIDE = CharacterEncoderOptions("relu", 4, ((1, 4), (2, 8), (7, 12)), num_highway=1)
@@ -44,9 +45,7 @@ def test_blocks_of_words_are_put_together(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-@pytest.mark.parametrize(
-    "unit", [unit.name for unit in VECTOR_UNITS if missing_features(unit) is not None]
-)
+@pytest.mark.parametrize("unit", UNITS)
 def test_gradients_in_cpp_are_those_of_torch(
     unit: str, activation: str, num_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,8 +77,3 @@ MARKS = "<S>\n</S>\n<UNK>\n"
 def test_an_invalid_file_is_refused(tmp_path, content, message):
     with pytest.raises(ConfigurationError, match=rf"vocab\.txt, {message}"):
         LMVocabulary.from_file(write(tmp_path, content))
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"none\.txt: cannot be read"):
-        LMVocabulary.from_file(tmp_path / "none.txt")

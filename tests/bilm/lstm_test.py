@@ -12,14 +12,9 @@ from elmo_plugin.bilm import steps
 from elmo_plugin.bilm.batch import Packing
 from elmo_plugin.bilm.lstm import ProjectedLSTM, run_side_by_side
 from elmo_plugin.bilm.processor import has_bfloat16_products
-from elmo_plugin.bilm.simd.library import (
-    VECTOR_UNITS,
-    best_unit,
-    missing_features,
-    training_unit,
-    unsupported_reason,
-)
+from elmo_plugin.bilm.simd.library import best_unit, training_unit, unsupported_reason
 from elmo_plugin.bilm.steps import Run
+from tests.bilm.runners_test import UNITS
 from tests.closeness import assert_close
 
 LENGTHS = [3, 7, 1, 5, 7]
@@ -91,9 +86,7 @@ def results_and_gradients(
 
 @pytest.mark.parametrize("clip", [None, 0.05])
 @pytest.mark.parametrize("shape", [(64, 64, 32), (7, 33, 6), (5, 130, 70), (16, 12, 12)])
-@pytest.mark.parametrize(
-    "unit", [unit.name for unit in VECTOR_UNITS if missing_features(unit) is not None]
-)
+@pytest.mark.parametrize("unit", UNITS)
 def test_in_cpp_results_and_gradients_are_those_of_torchs_operations(
     unit: str,
     shape: Tuple[int, int, int],

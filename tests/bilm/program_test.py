@@ -14,10 +14,9 @@ from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm import program as program_module
 from elmo_plugin.bilm.program import OLDEST_TORCH, export_program
 from elmo_plugin.errors import ConfigurationError
-from tests.conftest import SENTENCES, TINY_OPTIONS, randomize, with_encoder
+from tests.conftest import FIXTURES, SENTENCES, TINY_OPTIONS, randomize, with_encoder
 from tests.markdown_blocks import code_blocks
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 PAGE = FIXTURES.parent / "docs" / "export.md"
 # Documented in docs/export.md.
 ACCURACY = 1e-5

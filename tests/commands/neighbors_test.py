@@ -81,6 +81,9 @@ def test_neighbors_of_each_sentence_are_printed_the_nearest_first(run: Run) -> N
         similarities = [float(similarity) for similarity, _, _ in rows(part)]
         assert similarities == sorted(similarities, reverse=True)
         assert line_numbers(part) == [1, 3, 3, 6, 7]  # counted from 1, with the blank line
+        # Equally near ones are in the order of the text.
+        equals = [line for _, line, sentence in rows(part) if sentence == "a **play** by him"]
+        assert equals == ["1", "7"]
     assert "they play and **play**" in first
 
 

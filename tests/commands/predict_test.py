@@ -126,6 +126,7 @@ def test_standard_input_is_answered_line_by_line(
     [
         (["no.tar.gz", INPUTS], "no.tar.gz"),
         ([INPUTS, INPUTS], "cannot be loaded as an archive (ReadError: not a gzip"),
+        (["cut.tar.gz", INPUTS], "cut.tar.gz: cannot be loaded as an archive (EOFError: "),
         (["ARCHIVE", "no.jsonl"], "no.jsonl"),
         (["ARCHIVE", "long.jsonl"], "long.jsonl, line 1: found a line of more than 1,000,000 b"),
         (["ARCHIVE", "."], ".: cannot be read"),
@@ -138,6 +139,7 @@ def test_errors_are_one_line(
     arguments: List[str], message: str, archive_file: str, capsys: Any
 ) -> None:
     Path("long.jsonl").write_bytes(b" " * 1_000_001)
+    Path("cut.tar.gz").write_bytes(Path(archive_file).read_bytes()[:1000])
     words = [archive_file if word == "ARCHIVE" else word for word in arguments]
     with pytest.raises(SystemExit, match="2"):
         main(["predict", *words])

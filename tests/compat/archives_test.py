@@ -21,10 +21,9 @@ from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.report.probes import load_bilm
-from tests.conftest import randomize
+from tests.conftest import FIXTURES, randomize
 from tests.tasks.task_testing import run_predict
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 TINY = FIXTURES / "ner" / "tiny"
 ELMO = "model.text_encoder.elmo"
 FILES = {

@@ -5,11 +5,10 @@ from typing import Any, Callable, Iterator, List, Sequence
 import numpy
 import pytest
 import torch
-from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
 from elmo_plugin import ElmoEmbedder, ElmoTokenEmbedder, batch_to_ids
 from elmo_plugin.embedding import elmo_embedder
-from tests.conftest import SENTENCES, BiLMFiles
+from tests.conftest import SENTENCES, BiLMFiles, allennlp_elmo
 
 # Documented: in any batch (`ElmoEmbedder`), and in comparison with AllenNLP (docs/from_allennlp.md).
 ACCURACY = 1e-5
@@ -28,8 +27,7 @@ def allennlps_layers(
     files: BiLMFiles, batches: Sequence[Sequence[List[str]]], stateful: bool
 ) -> List[numpy.ndarray]:
     """A plain loop over the biLM in AllenNLP's `Elmo`, `(num_layers, num_tokens, dim)` per sentence."""
-    bilm = AllenNlpElmo(*files, 1, dropout=0.0)._elmo_lstm
-    bilm._elmo_lstm.stateful = stateful
+    bilm = allennlp_elmo(files, 1, stateful=stateful)._elmo_lstm
     layers = []
     for batch in batches:
         with torch.no_grad():
@@ -135,12 +133,6 @@ class TestStates:
         assert_all_close(found, expected)
         assert not numpy.allclose(found[0], found[len(sentences)], atol=1e-3)
 
-    def test_reset_states_starts_from_zeros(self, bilm_files: BiLMFiles) -> None:
-        embedder = ElmoEmbedder(*bilm_files, stateful=True)
-        first = embedder.embed_batch(SENTENCES)
-        embedder.reset_states()
-        assert_all_close(embedder.embed_batch(SENTENCES), first)
-
     def test_a_batch_without_tokens_does_not_change_them(self, bilm_files: BiLMFiles) -> None:
         embedder, other = (ElmoEmbedder(*bilm_files, stateful=True) for _ in range(2))
         for instance in (embedder, other):
@@ -173,13 +165,6 @@ class TestConstruction:
         token_embedder = inspect.signature(ElmoTokenEmbedder).parameters
         for name in ("options_file", "weight_file"):
             assert parameters[name].default == token_embedder[name].default
-
-    def test_settings_reach_the_bilm(self, bilm_files: BiLMFiles) -> None:
-        bilm = ElmoEmbedder(
-            *bilm_files, precision="int8", kernel="reference", word_cache_size=7
-        ).elmo_bilm
-        assert (bilm.precision, bilm.kernel) == ("int8", "reference")
-        assert bilm.words.capacity == 7
 
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     @pytest.mark.parametrize("stateful", [False, True])

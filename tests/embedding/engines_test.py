@@ -29,7 +29,7 @@ from elmo_plugin.embedding.layers import LayerChoice
 from elmo_plugin.embedding.parts import PartialOutput
 from elmo_plugin.embedding.run import EmbeddedFile
 from elmo_plugin.errors import ConfigurationError
-from tests.conftest import BiLMFiles
+from tests.conftest import REPOSITORY, BiLMFiles
 from tests.embedding import run_test
 from tests.embedding.run_test import contents, remove
 from tests.markdown_blocks import code_blocks
@@ -37,7 +37,6 @@ from tests.markdown_blocks import code_blocks
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")
 
-REPOSITORY = Path(__file__).parents[2]
 # Documented, beside one process: docs/scaling.md.
 ACCURACY = 1e-5
 # Of three kinds of files; a blank line in the first, which is skipped.

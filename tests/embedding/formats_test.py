@@ -122,16 +122,6 @@ def write_lines(folder: Path, lines: List[str], **keys: bool) -> Path:
 
 
 class TestHDF5:
-    def test_keys_are_line_numbers_and_the_index_has_the_last_of_equal_lines(
-        self, tmp_path: Path
-    ) -> None:
-        datasets = hdf5_datasets(write_lines(tmp_path, ["a b", "é", "a b"]))
-        index = datasets.pop("sentence_to_index")
-        assert datasets.keys() == {"0", "1", "2"}
-        assert all((datasets[key] == int(key)).all() for key in datasets)
-        assert index.shape == (1,)
-        assert json.loads(index[0]) == {"a b": "2", "é": "1"}
-
     def test_lines_can_be_keys(self, tmp_path: Path) -> None:
         lines = ["a b", "é : .", "sentence_to_index", "x" * 10_000, "..", "0"]
         datasets = hdf5_datasets(write_lines(tmp_path, lines, use_sentence_keys=True))

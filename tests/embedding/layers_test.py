@@ -5,7 +5,6 @@ from typing import List
 
 import numpy
 import pytest
-import torch
 
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.embedding.layers import (
@@ -44,21 +43,6 @@ def test_tokens_are_pooled_after_the_choice_of_layers() -> None:
     mix = learnt_mix(ScalarMix(3), "input", "mean")
     # And the mean of four tokens.
     assert_close(mix(LAYERS), LAYERS.mean(axis=(0, 1)), MIX_TERMS + 4, LARGEST)
-
-
-def test_a_learned_mix_equals_the_scalar_mix_module() -> None:
-    mix = ScalarMix(3, initial_scalar_parameters=[0.3, -1.0, 2.0])
-    mix.gamma.data.fill_(1.7)
-    expected = mix([torch.from_numpy(layer) for layer in LAYERS]).detach().numpy()
-    mixed = learnt_mix(mix, "input")(LAYERS)
-    assert mixed.dtype == numpy.float32
-    assert_close(mixed, expected, MIX_TERMS, 1.7 * LARGEST)
-    assert learnt_mix(mix, "input")(LAYERS[:, :0]).shape == (0, 6)
-
-
-def test_a_mix_that_depends_on_the_batch_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match=r"'input' was learned with do_layer_norm.*--all"):
-        learnt_mix(ScalarMix(3, do_layer_norm=True), "input")
 
 
 @pytest.mark.parametrize(

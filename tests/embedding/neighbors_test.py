@@ -5,14 +5,8 @@ import numpy
 import pytest
 
 from elmo_plugin import ElmoEmbedder
-from elmo_plugin.embedding.neighbors import (
-    Occurrence,
-    embed_occurrences,
-    find_occurrences,
-    nearest_occurrences,
-)
+from elmo_plugin.embedding.neighbors import embed_occurrences, find_occurrences
 from elmo_plugin.embedding.sentences import Sentence
-from tests.closeness import assert_close
 from tests.conftest import BiLMFiles
 
 # Documented, of sentences in any batch: `ElmoEmbedder`. Vectors of length 1 are nearer.
@@ -27,13 +21,6 @@ def find(word: Any, lines: List[str] = LINES, **arguments: Any) -> Any:
 
 
 class TestFindOccurrences:
-    def test_each_occurrence_is_found(self) -> None:
-        occurrences, num_found = find("play")
-        assert num_found == 4
-        places = [(occurrence.line_index, occurrence.position) for occurrence in occurrences]
-        assert places == [(0, 1), (1, 1), (1, 3), (3, 1)]
-        assert occurrences[2].marked_sentence == "they play and **play**"
-
     def test_each_occurrence_has_the_same_chance_to_be_in_a_sample(self) -> None:
         sample, num_found = find("play", [f"{n} play" for n in range(8000)], max_occurrences=800)
         assert num_found == 8000
@@ -77,14 +64,3 @@ class TestEmbedOccurrences:
         monkeypatch.setattr(embedder, "embed_sentences", recorded)
         embed_occurrences(embedder, find("play").occurrences)
         assert seen == LINES[:2]
-
-
-def test_the_nearest_have_the_largest_cosine_similarity_without_the_query_itself() -> None:
-    occurrences = [Occurrence((name, "w"), 1, index) for index, name in enumerate("abcdq")]
-    vectors = numpy.array([[0, 1], [1, 0], [0.6, 0.8], [1, 0], [1, 0]], dtype=numpy.float32)
-    query = Occurrence(("q", "w"), 1)
-    neighbors = nearest_occurrences(query, vectors[4], occurrences, vectors, top=3)
-    assert [neighbor.occurrence.line_index for neighbor in neighbors] == [1, 3, 2]
-    # Vectors of float32 with two numbers.
-    similarities = [neighbor.similarity for neighbor in neighbors]
-    assert_close(similarities, [1, 1, 0.6], terms=2, dtype="float32")

@@ -167,20 +167,6 @@ class TestBestWords:
             # A relative error of the exponentials: of two log-probabilities, and of as many in the total.
             assert word.probability == pytest.approx(expected, rel=2 * 2 * ACCURACY)
 
-    @pytest.mark.parametrize(
-        "tokens, num_words, message",
-        [
-            (["It"], 1, "The sentence: found 0 blanks, expected one token ___"),
-            (["___", "is", "___"], 1, "The sentence: found 2 blanks, expected one token ___"),
-            (["___"], 0, "num_words is 0, expected a positive"),
-        ],
-    )
-    def test_errors(
-        self, tokens: List[str], num_words: int, message: str, scorer: SentenceScorer
-    ) -> None:
-        with pytest.raises(ConfigurationError, match=message):
-            scorer.best_words(tokens, num_words)
-
 
 class TestFiles:
     def test_a_softmax_in_a_file_of_its_own_is_that_of_the_weights(

@@ -14,13 +14,6 @@ from elmo_plugin.files.json_input import (
 EXAMPLE = '{"sentence": "It rains."}'
 
 
-def test_an_object_is_parsed():
-    assert parse_json_object('{"sentence": "S\\u00e3o Paulo", "id": 3}\n', EXAMPLE) == {
-        "sentence": "São Paulo",
-        "id": 3,
-    }
-
-
 UNFINISHED = '{"sentence": "It rains."'
 KEYS = "Found the keys {} in the input, expected exactly one of 'sentence', 'words'"
 

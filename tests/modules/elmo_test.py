@@ -9,7 +9,7 @@ from torch import Tensor
 from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES, BiLMFiles, of_allennlp
+from tests.conftest import SENTENCES, BiLMFiles, allennlp_elmo, of_allennlp
 
 # docs/from_allennlp.md, "What differs".
 ALLENNLP_ACCURACY = 1e-5
@@ -28,12 +28,6 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "cached words": {"vocab_to_cache": VOCABULARY},
     "fine-tuning": {"requires_grad": True},
 }
-
-
-def allennlp_elmo(files: BiLMFiles, *args: Any, **kwargs: Any) -> Any:
-    elmo = of_allennlp("modules.elmo.Elmo")(*files, *args, **kwargs)
-    elmo._elmo_lstm._elmo_lstm.stateful = False
-    return elmo
 
 
 def assert_accurate(ours: Tensor, theirs: Tensor) -> None:
@@ -93,15 +87,10 @@ def test_wrapped_inputs_keep_their_dimensions(
     )
 
 
-def test_several_mixes_take_one_pass_of_the_bilm(
-    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    elmo = Elmo(*bilm_files, 3)
-    passes = []
-    run = FrozenBiLM._run
-    monkeypatch.setattr(FrozenBiLM, "_run", lambda *args: (passes.append(1), run(*args))[1])
-    assert len(elmo(batch_to_ids(SENTENCES))["elmo_representations"]) == 3
-    assert len(passes) == 1
+def test_several_mixes_take_one_pass_of_the_bilm(bilm_files: BiLMFiles, shapes_run: list) -> None:
+    output = Elmo(*bilm_files, 3)(batch_to_ids(SENTENCES))
+    assert len(output["elmo_representations"]) == 3
+    assert len(shapes_run) == 1
 
 
 def test_dropout_applies_in_training_only(bilm_files: BiLMFiles) -> None:
@@ -161,7 +150,7 @@ class TestModule:
 
 def test_stateful_it_equals_allennlp_until_states_are_reset(bilm_files: BiLMFiles) -> None:
     ours = Elmo(*bilm_files, 1, dropout=0.0, stateful=True)
-    theirs = of_allennlp("modules.elmo.Elmo")(*bilm_files, 1, dropout=0.0)
+    theirs = allennlp_elmo(bilm_files, 1, dropout=0.0, stateful=True)
     representations = []
     for batch in (SENTENCES, SENTENCES[:2], SENTENCES):
         character_ids = batch_to_ids(batch)
@@ -233,26 +222,16 @@ class TestInPieces:
     @pytest.mark.parametrize("max_tokens", [1, 7, 24])
     @pytest.mark.parametrize("arguments", ["defaults", "kept boundaries"])
     def test_the_result_is_that_of_the_whole_batch(
-        self,
-        arguments: str,
-        max_tokens: int,
-        bilm_files: BiLMFiles,
-        monkeypatch: pytest.MonkeyPatch,
+        self, arguments: str, max_tokens: int, bilm_files: BiLMFiles, shapes_run: list
     ) -> None:
         character_ids = batch_to_ids([*SENTENCES, [], *SENTENCES[::-1], ["one"]])
         elmo = Elmo(*bilm_files, 2, max_tokens=max_tokens, **ARGUMENTS[arguments]).eval()
         whole = elmo(character_ids)  # with gradients, for the mixes
-        shapes = []
-        run = FrozenBiLM._run
-        monkeypatch.setattr(
-            FrozenBiLM,
-            "_run",
-            lambda bilm, ids, *others: (shapes.append(ids.shape), run(bilm, ids, *others))[1],
-        )
+        shapes_run.clear()
         with torch.no_grad():
             pieces = elmo(character_ids)
-        assert len(shapes) > 1
-        assert all(shape[0] * shape[1] <= max_tokens or shape[0] == 1 for shape in shapes)
+        assert len(shapes_run) > 1
+        assert all(shape[0] * shape[1] <= max_tokens or shape[0] == 1 for shape in shapes_run)
         assert torch.equal(pieces["mask"], whole["mask"])
         for ours, expected in zip(pieces["elmo_representations"], whole["elmo_representations"]):
             torch.testing.assert_close(ours, expected.detach(), rtol=0, atol=BATCH_ACCURACY)

@@ -114,24 +114,6 @@ def test_without_a_place_no_file_is_read() -> None:
     assert text_encoder(text_fields()).contextualized.shape == (5, 7, 2 * HIDDEN)
 
 
-def test_elmo_inside_the_text_field_embedder_works_too(bilm_files: BiLMFiles) -> None:
-    embedders = {
-        "tokens": {"type": "embedding", "embedding_dim": WORD_DIM},
-        "elmo": {"type": "elmo", **bilm_files._asdict(), "dropout": 0.0},
-    }
-    inside = build(bilm_files, None, text_field_embedder={"token_embedders": embedders})
-    beside = build(bilm_files, "input")
-    assert inside.get_input_dim() == beside.get_input_dim()
-    beside.encoder.load_state_dict(inside.encoder.state_dict())
-    # Embedders are concatenated in the order of their names: elmo, tokens.
-    embedded = inside(text_fields()).embedded
-    words, elmo = embedded[..., ELMO_DIM:], embedded[..., :ELMO_DIM]
-    expected = beside(text_fields()).embedded
-    # The same batch, mixed by the same code.
-    assert torch.equal(elmo, expected[..., WORD_DIM:])
-    assert words.shape == expected[..., :WORD_DIM].shape
-
-
 def test_features_are_appended_to_what_the_task_rnn_reads(bilm_files: BiLMFiles) -> None:
     text_encoder = build(bilm_files, "input", feature_dim=2)
     features = torch.rand(5, 7, 2)

@@ -9,8 +9,8 @@ from allennlp.commands.train import train_model_from_file
 from allennlp.models import Model
 
 from elmo_plugin.pretraining.export import export_model
+from tests.conftest import FIXTURES
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 CONFIG = FIXTURES / "lm" / "experiment.jsonnet"
 VOCABULARY_FILE = str(FIXTURES / "lm" / "vocab.txt")
 HELD_OUT = str(FIXTURES / "lm" / "heldout.txt")

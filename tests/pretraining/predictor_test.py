@@ -21,6 +21,7 @@ INVALID = {
     '{"sentence": "___", "best": 0}': "num_words is 0, expected a positive number",
     '{"sentence": "___", "best": true}': "'best' is true, expected a positive whole number",
     '{"sentence": "a", "best": 5}': "The sentence: found 0 blanks, expected one token ___",
+    '{"sentence": "___ is ___", "best": 5}': "The sentence: found 2 blanks, expected one token ___",
 }
 
 

@@ -7,15 +7,13 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Type
 
 import pytest
 
-from elmo_plugin import BiLM
 from elmo_plugin.report import runs
 from elmo_plugin.report.runs import RunFolder
 from elmo_plugin.report.tables import Report
 from elmo_plugin.report.task_reports import LayersOptions
 from elmo_plugin.report.variants import TaskOptions
-from tests.conftest import TINY_OPTIONS, randomize
+from tests.conftest import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 # What a run prints that is to fail.
 FAILURE = "allennlp.common.checks.ConfigurationError: this run was to fail"
 
@@ -134,12 +132,3 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
         return options_class(config_file=str(config), **given)
 
     return make
-
-
-@pytest.fixture
-def bilm_folder(tmp_path: Path) -> Path:
-    """The folder of a tiny random biLM."""
-    folder = tmp_path / "my_bilm"
-    folder.mkdir()
-    randomize(BiLM(TINY_OPTIONS)).save(folder / "options.json", folder / "weights.hdf5")
-    return folder

@@ -47,15 +47,6 @@ def rows_of(options: PerplexityOptions) -> List[Dict[str, Any]]:
     return [dict(zip(table.columns, row)) for row in table.rows]
 
 
-def configs_of(options: PerplexityOptions) -> List[Dict[str, Any]]:
-    """Return the configs of the runs, which are not trained."""
-    assert compare_perplexities(replace(options, dry_run=True)) is None
-    names = [f"perplexity-{text.name}-*-seed1.json" for text in options.text]
-    return [
-        json.loads(path.read_text()) for name in names for path in options.runs_folder.glob(name)
-    ]
-
-
 def test_a_row_has_the_gain_of_a_bilm_on_a_text(
     training: FakeTraining,
     options: PerplexityOptions,
@@ -116,8 +107,10 @@ def test_the_config_is_evaluated_for_the_bilm_and_the_text(
 ) -> None:
     shutil.copytree(PRETRAINED_FOLDER / "elmo_mini", tmp_path / "my_bilm")
     monkeypatch.chdir(tmp_path)
-    given = replace(options, bilm=("my_bilm",), overrides={"trainer.num_epochs": 7})
-    mine, _ = configs_of(given)
+    changes = {"bilm": ("my_bilm",), "overrides": {"trainer.num_epochs": 7}}
+    assert compare_perplexities(replace(options, dry_run=True, **changes)) is None
+    (config_file,) = options.runs_folder.glob("perplexity-mine-*-seed1.json")
+    mine = json.loads(config_file.read_text())
     assert mine["model"]["options_file"] == "my_bilm"
     assert mine["trainer"]["num_epochs"] == 7
     (train,), (held_out,) = mine["train_data_path"], mine["validation_data_path"]
@@ -208,21 +201,11 @@ d 0 0 Yes UH * - - - - * -
 #end document
 """
 CONLL_2003 = "-DOCSTART- -X- O O\n\nAda -X- O I-PER\nslept -X- O O\n\nYes -X- O O\n"
-SQUAD = {
-    "data": [
-        {
-            "paragraphs": [
-                {
-                    "context": "It rained.  In Paris!",
-                    "qas": [
-                        {"id": "1", "question": "Did it?", "answers": []},
-                        {"id": "2", "question": "Where?", "answers": []},
-                    ],
-                }
-            ]
-        }
-    ]
-}
+QUESTIONS = [
+    {"id": "1", "question": "Did it?", "answers": []},
+    {"id": "2", "question": "Where?", "answers": []},
+]
+SQUAD = {"data": [{"paragraphs": [{"context": "It rained.  In Paris!", "qas": QUESTIONS}]}]}
 # Of each kind: a file, and the text in it.
 DATA: Dict[str, tuple] = {
     "lines": ("a  b\n\nc d\na b\n", ["a b", "c d"]),

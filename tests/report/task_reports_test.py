@@ -105,18 +105,6 @@ def test_placements_are_compared_in_the_papers_order(
     assert column(table, "paper, dev F1 (%)") == [81.6, 80.9]
 
 
-def test_equal_runs_are_trained_once_for_both_reports(
-    training: FakeTraining, options: Options
-) -> None:
-    # The config of SRL has lambda = 0.001 and ELMo at the input.
-    compare_layers(options(task="srl", seeds=(1,)))
-    compare_placements(options(PlacementOptions, task="srl", seeds=(1,)))
-    assert training.started == [
-        *("srl-none-seed1", "srl-input-last-seed1", "srl-input-l2_1-seed1", "srl-input-seed1"),
-        *("srl-both-seed1", "srl-output-seed1"),
-    ]
-
-
 class TestVectors:
     def test_word_vectors_and_bilms_are_compared_with_neither(
         self, training: FakeTraining, options: Options, tmp_path: Path

@@ -7,8 +7,8 @@ import pytest
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, TaskOptions, Variant
+from tests.conftest import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 CONFIGS = REPOSITORY / "training_configs"
 TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
 TASKS = ("ner", "srl", "sst", "snli", "squad", "coref")

@@ -65,11 +65,11 @@ class TestCompareSenses:
         assert len(report.files) == 8
 
     def test_a_bilm_of_one_lstm_layer_without_control_and_with_one_seed(
-        self, options: SenseOptions, bilm_folder: Path
+        self, options: SenseOptions, tmp_path: Path
     ) -> None:
         bilm = BiLM(replace(TINY_OPTIONS, num_layers=1))
-        bilm.save(bilm_folder / "options.json", bilm_folder / "weights.hdf5")
-        given = replace(options, bilm=str(bilm_folder), control=False, seeds=(1,))
+        bilm.save(tmp_path / "options.json", tmp_path / "weights.hdf5")
+        given = replace(options, bilm=str(tmp_path), control=False, seeds=(1,))
         table = tables_of(compare_senses(given))[0]
         assert not any("paper" in name for name in table.columns)
         assert "random weights" not in column(table, "vectors")
@@ -138,27 +138,18 @@ def word_of(*instances: Tuple[str, str]) -> AmbiguousWord:
     return AmbiguousWord("line", rows)
 
 
-def many(**counts: int) -> AmbiguousWord:
-    texts = ((f"line {sense} {n}", sense) for sense, count in counts.items() for n in range(count))
-    return word_of(*texts)
-
-
-def test_divisions_hold_each_sense_in_its_proportion() -> None:
-    word = many(A=20, B=11, C=7)
-    tests = [test for _, test in word.splits(5, seed=1)]
-    assert sorted(numpy.concatenate(tests)) == list(range(38))
-    for test in tests:
-        counts = Counter(word.senses[test])
-        assert counts["A"] == 4 and counts["B"] in (2, 3) and counts["C"] in (1, 2)
-    again, other = ([test.tolist() for _, test in word.splits(5, seed)] for seed in (1, 2))
-    assert [test.tolist() for test in tests] == again != other
-
-
-def test_a_sentence_is_never_on_both_sides() -> None:
+def test_each_sentence_is_tested_once_and_each_part_has_its_share_of_each_sense() -> None:
     word = word_of(*((f"line {number % 12}", "AB"[number % 2]) for number in range(60)))
-    for split in word.splits(4, seed=3):
-        training, test = ({word.instances[index].tokens for index in side} for side in split)
-        assert training and test and not training & test
+    orders = []
+    for seed in (1, 2, 3, 3):
+        orders.append([])
+        for split in word.splits(3, seed):
+            training, test = ({word.instances[index].tokens for index in side} for side in split)
+            assert training and test and not training & test
+            assert Counter(word.senses[split[1]]) == {"A": 10, "B": 10}
+            orders[-1] += split[1].tolist()
+        assert sorted(orders[-1]) == list(range(60))
+    assert orders[0] != orders[1] != orders[2] == orders[3]
 
 
 def test_a_vector_gets_the_sense_of_the_nearest_mean() -> None:

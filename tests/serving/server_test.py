@@ -17,7 +17,6 @@ import pytest
 
 from elmo_plugin.bilm.model_files import task_model_names
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.serving import server as server_module
 from elmo_plugin.serving.options import ServeOptions
 from elmo_plugin.serving.server import bound_socket, named_archives, serve
 
@@ -166,16 +165,3 @@ def test_addresses_that_other_machines_reach_are_warned_of(
 ) -> None:
     bound_socket(host, 0).close()
     assert ("There is no password and no encryption" in caplog.text) == is_warned
-
-
-def test_it_prints_its_real_port(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """In this process, so that no signal is handled."""
-    ports: List[int] = []
-    monkeypatch.setattr(
-        server_module, "_run", lambda app, bound, timeout: ports.append(bound.getsockname()[1])
-    )
-    serve(ServeOptions(["ner=elmo_ner_mini"], port=0))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == [f"Serving ner at http://127.0.0.1:{ports[0]}/ (Ctrl-C stops).", "Stopped."]

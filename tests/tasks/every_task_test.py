@@ -10,7 +10,6 @@ from typing import Any, Dict, List, Tuple
 import pytest
 import torch
 from _pytest.fixtures import SubRequest
-from allennlp.commands.evaluate import evaluate_from_archive
 from allennlp.commands.train import train_model_from_file
 from allennlp.common import Params
 from allennlp.common.testing import ModelTestCase
@@ -31,6 +30,7 @@ from tests.tasks.task_testing import (
     num_terms,
     read_tiny,
     run_predict,
+    texts_and_numbers,
 )
 
 _ELMO = "model.text_encoder.elmo"
@@ -81,14 +81,6 @@ def predictor(trained: Path) -> Predictor:
 def inputs(trained: Path) -> List[Dict[str, Any]]:
     lines = (FIXTURES / trained.name / "tiny" / "inputs.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
-
-
-def texts_and_numbers(value: Any) -> Tuple[Any, List[float]]:
-    """Return a JSON value with `None` in place of its floats, and these."""
-    numbers: List[float] = []
-    # `append` returns None.
-    texts = json.loads(json.dumps(value), parse_float=lambda text: numbers.append(float(text)))
-    return texts, numbers
 
 
 def assert_same_answers(actual: Any, expected: Any, model: Model) -> None:
@@ -168,20 +160,6 @@ def test_reader_model_and_predictor_share_the_tasks_name(
     assert params["dataset_reader"]["type"] == params["model"]["type"] == name
     assert type(predictor) is Predictor.by_name(name)
     assert predictor._model.default_predictor == name
-
-
-def test_the_best_epoch_is_evaluated_as_in_training(trained: Path, tmp_path: Path) -> None:
-    metrics = json.loads((trained / "metrics.json").read_text())
-    data = Params.from_file(trained / "config.json")["validation_data_path"]
-    evaluated = evaluate_from_archive(str(trained), data, str(tmp_path / "metrics.json"))
-    pairs = [
-        (value, metrics[f"best_validation_{name}"])
-        for name, value in evaluated.items()
-        if f"best_validation_{name}" in metrics
-    ]
-    values, expected = map(list, zip(*pairs))
-    terms = num_terms(load_archive(trained).model, num_steps=50)
-    assert_close(values, expected, terms=terms, scale=max(1.0, *values), dtype=torch.float32)
 
 
 def test_without_gold_labels_there_is_no_loss_and_nothing_to_measure(

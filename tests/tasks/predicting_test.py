@@ -1,7 +1,6 @@
 import pytest
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
-from elmo_plugin.tasks.predicting import bracketed, described_span
 from elmo_plugin.tasks.reading import RuleBasedTokenizer
 from elmo_plugin.tasks.sst import SstPredictor, SstReader
 from tests.tasks.task_testing import build_tiny, read_tiny
@@ -32,18 +31,3 @@ def test_tokens_are_taken_as_they_are(model):
     output = predictor.predict_tokens(tokens)
     assert output["tokens"] == tokens and "sentence" not in output
     assert predictor.predict_json({"words": tokens, "id": 3}) == output
-
-
-def test_spans_are_in_brackets_and_nest():
-    spans = [(2, 3, "D"), (0, 3, "A"), (1, 2, "C"), (0, 2, "B")]
-    assert bracketed(["a", "b", "c", "d"], spans) == "[A [B a [C b]] [D c]] d"
-
-
-def test_the_text_of_a_span_is_as_written_where_tokens_know_their_characters():
-    metadata = {"words": ["New", "York", "!"], "sentence": "In New  York!"}
-    assert described_span(metadata, 0, 2) == {"start": 0, "end": 2, "text": "New York"}
-    metadata["character_offsets"] = [(3, 6), (8, 12), (12, 13)]
-    expected = {"start": 0, "end": 2, "text": "New  York", "start_char": 3, "end_char": 12}
-    assert described_span(metadata, 0, 2) == expected
-    metadata["document"] = metadata.pop("sentence")
-    assert described_span(metadata, 0, 2) == expected

@@ -1,4 +1,3 @@
-import gzip
 import logging
 from collections import Counter
 from pathlib import Path
@@ -24,11 +23,8 @@ from elmo_plugin.tasks.reading import (
 from tests.pretraining.two_workers import reports_of_two_workers
 
 
-@pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
-def test_blank_lines_are_skipped_but_numbered(name: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    content = "\n a\u00a0b \r\n\t\nc".encode()
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+def test_blank_lines_are_skipped_but_numbered(tmp_path: Path) -> None:
+    path = write(tmp_path, "\n a\u00a0b \r\n\t\nc")
     assert list(placed_lines(path, "one tree")) == [
         (f"{path}, line 2", "a\u00a0b"),
         (f"{path}, line 4", "c"),

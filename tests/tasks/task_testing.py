@@ -13,7 +13,8 @@ from allennlp.common.params import with_overrides
 from allennlp.data import Batch, DatasetReader, Instance, TensorDict, Vocabulary
 from allennlp.models import Model, archive_model
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+from tests.conftest import FIXTURES
+
 TINY_BILM = [str(FIXTURES / "bilm" / "tiny" / name) for name in ("options.json", "weights.hdf5")]
 TRAINING_CONFIGS = FIXTURES.parent / "training_configs"
 # Width of the word vectors that a task's configs expect.
@@ -147,3 +148,11 @@ def run_predict(*arguments: Any) -> None:
     Predict().add_subparser(parser.add_subparsers())
     args = parser.parse_args(["predict", *map(str, arguments)])
     args.func(args)
+
+
+def texts_and_numbers(value: Any) -> Tuple[Any, List[float]]:
+    """Return a JSON value with `None` in place of its floats, and these."""
+    numbers: List[float] = []
+    # `append` returns None.
+    texts = json.loads(json.dumps(value), parse_float=lambda text: numbers.append(float(text)))
+    return texts, numbers

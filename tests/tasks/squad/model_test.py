@@ -153,14 +153,10 @@ def test_attention_is_what_a_slow_loop_computes():
         assert_close(attended[0, index], expected, terms=3 * 4 + passage_length, scale=largest)
 
 
-def build_block(dropout=0.0):
+def test_self_attention_is_what_a_slow_loop_computes():
     torch.manual_seed(13)
     encoder = GruSeq2SeqEncoder(input_size=6, hidden_size=2, bidirectional=True)
-    return ResidualSelfAttention(encoder, dropout)
-
-
-def test_self_attention_is_what_a_slow_loop_computes():
-    block = build_block()
+    block = ResidualSelfAttention(encoder, dropout=0.0)
     inputs = torch.randn(1, 5, 6)
     mask = (torch.arange(5) < 4).unsqueeze(0)  # the last is padding
     with torch.no_grad():

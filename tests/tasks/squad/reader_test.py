@@ -186,11 +186,8 @@ def test_a_file_of_another_form_is_refused(tmp_path, content, message):
         read(write_text(tmp_path, "\ufeff" + text))
 
 
-PASSAGE = "It rained in Paris on Monday. In São Paulo, the sun shone for 6½ hours."
-
-
 def test_an_answer_is_cut_from_the_passage(predictor):
-    passage = PASSAGE.replace(" Paulo", "  Paulo")
+    passage = "It rained in Paris on Monday. In São  Paulo, the sun shone for 6½ hours."
     output = predictor.predict_json({"passage": passage, "question": "Where did the sun shine?"})
     assert output["question"] == "Where did the sun shine?"
     answer = output["best_span_text"]
