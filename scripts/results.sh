@@ -32,10 +32,33 @@ static() {
         "$data/lm/train-000?[02468]-*.txt" "$data/lm/wiki*t/train.txt"
 }
 
+# The sentences that the reader of a task reads: task_text READER FILE.
+task_text() {
+    "$bin/python" - "$@" <<'SCRIPT'
+import sys
+
+import elmo_plugin.plugin
+from allennlp.data import DatasetReader
+from allennlp.data.fields import TextField
+
+for instance in DatasetReader.by_name(sys.argv[1])().read(sys.argv[2]):
+    for field in instance.fields.values():
+        if isinstance(field, TextField):
+            print(*(token.text for token in field.tokens if token.text.strip()))
+SCRIPT
+}
+
 # elmo_mini after an epoch on the text of a task, without its labels.
 adapted() {
-    report perplexity --jobs 2 --seeds 1 --text ner conll2003 "$data"/ner/wikigold/{train,dev}.conll --text srl conll2012 "$data"/srl/{train,dev}.gold_conll \
-        --text sst trees "$data"/sst/{train,dev}.txt --text snli pairs "$data"/snli/{train,dev}.jsonl
+    mkdir -p "$runs/texts"
+    for part in train dev; do
+        task_text elmo_ner "$data/ner/wikigold/$part.conll" > "$runs/texts/ner_$part.txt"
+        task_text elmo_srl "$data/srl/$part.gold_conll" > "$runs/texts/srl_$part.txt"
+        task_text elmo_sst "$data/sst/$part.txt" > "$runs/texts/sst_$part.txt"
+        task_text elmo_snli "$data/snli/$part.jsonl" > "$runs/texts/snli_$part.txt"
+    done
+    report perplexity --jobs 2 --seeds 1 --text ner "$runs"/texts/ner_{train,dev}.txt --text srl "$runs"/texts/srl_{train,dev}.txt \
+        --text sst "$runs"/texts/sst_{train,dev}.txt --text snli "$runs"/texts/snli_{train,dev}.txt
     for task in ner srl sst snli; do
         "$bin/elmo" export "$runs/runs/perplexity-$task-elmo_mini-seed1/model.tar.gz" "$runs/$task/adapted" --overwrite
     done

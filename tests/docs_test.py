@@ -199,6 +199,10 @@ def check_adapt_to_your_domain(done: FinishedPage) -> None:
     match = re.search(r"held-out perplexity: ([\d.]+) -> ([\d.]+)\n", done.printed)
     assert match and float(match[2]) < float(match[1])
     assert (done.folder / "my_domain_bilm" / "weights.hdf5").exists()
+    text = (done.folder / "domain" / "ner.txt").read_text(encoding="utf-8").splitlines()
+    sentences = tagged_sentences(done.folder / "data" / "ner" / "train.conll")
+    words = [[word for word, _ in sentence] for sentence in sentences]
+    assert text == [" ".join(sentence) for sentence in words if sentence != ["-DOCSTART-"]]
 
 
 def check_from_allennlp(done: FinishedPage) -> None:

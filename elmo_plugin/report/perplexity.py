@@ -4,12 +4,11 @@ import hashlib
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.json_input import errors_at, get_text, parse_json_object
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
 from elmo_plugin.pretraining.corpus import find_corpus, read_sentences
@@ -18,17 +17,12 @@ from elmo_plugin.report.probes import DEFAULT_BILM, is_archive
 from elmo_plugin.report.runs import METRICS_NAME, RunOptions, read_metrics, train
 from elmo_plugin.report.tables import FAILED, Part, Report, check_option, settings_of, write_report
 from elmo_plugin.report.variants import Experiment, check_name, for_file_names
-from elmo_plugin.tasks.conll import read_conll_2012, read_conll_sentences
-from elmo_plugin.tasks.reading import RuleBasedTokenizer, placed_lines
-from elmo_plugin.tasks.squad.reader import squad_records
-from elmo_plugin.tasks.sst import read_phrases
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
 
 CALLBACK = "elmo_validate_first"
 
-_PAIR = '{"sentence1": "A man sleeps outside.", "sentence2": "A man sleeps."}'
 _DIGEST_LENGTH = 10
 
 _DIRECTIONS = ("", "forward ", "backward ")  # of perplexities, in the names of columns
@@ -41,10 +35,9 @@ _NOTE = (
 
 
 class TaskText(NamedTuple):
-    """The text of a task: a name, a kind of file (one of `TEXT_KINDS`), and two files."""
+    """The text of a task: a name, and two files with a tokenized sentence on each line."""
 
     name: str
-    kind: str
     train: str
     heldout: str
 
@@ -55,27 +48,20 @@ class PerplexityOptions(RunOptions):
     How much does a biLM gain when it is adapted to a task's text? Trains it for an epoch on the text
     without its labels, and measures perplexity on held-out text before and after, exact, in both directions.
 
-    KIND says which part of TRAIN and HELDOUT is text:
-      lines            one tokenized sentence on each line
-      trees            the Stanford Sentiment Treebank
-      pairs            JSON lines with sentence1 and sentence2, as SNLI's
-      conll2012        the words of CoNLL-2012 files, or of folders of *.gold_conll files
-      conll2003        the words of files of four columns
-      squad-contexts, squad-questions
-                       the paragraphs, or the questions, of SQuAD 1.1
+    TRAIN and HELDOUT have a tokenized sentence on each line. docs/adapt_to_your_domain.md makes them of the
+    data of a task.
 
     examples:
-      elmo report perplexity --text sst trees data/sst/train.txt data/sst/dev.txt -s results
+      elmo report perplexity --text sst sst_train.txt sst_dev.txt -s results
       elmo report perplexity --bilm my_bilm runs/bilm/model.tar.gz -s results \\
-          --text sst trees data/sst/train.txt data/sst/dev.txt \\
-          --text snli pairs data/snli/train.jsonl data/snli/dev.jsonl
+          --text sst sst_train.txt sst_dev.txt --text snli snli_train.txt snli_dev.txt
 
     Needs biLMs with the softmax that they were trained with: elmo_mini, archives of pretraining, and files
     that `elmo export` wrote from those. Writes perplexity (.md, .csv, .json).
     """
 
     text: Sequence[TaskText] = option(
-        "a text: its name, its kind and two files; repeat the flag for more texts"
+        "a text: its name and two files; repeat the flag for more texts"
     )
     bilm: Sequence[str] = option(
         "elmo_mini; a folder with options.json, weights.hdf5 and vocab.txt; or an archive, model.tar.gz",
@@ -220,14 +206,10 @@ def _perplexities(folder: Path) -> Sequence[float]:
 
 def write_task_text(text: TaskText, folder: Path) -> TextFiles:
     """
-    Write the text of a task's data, each sentence once, into a subfolder of `folder`. The name of the
+    Write the text of a task, each sentence once, into a subfolder of `folder`. The name of the
     subfolder is a hash of the text, so that no text is replaced while a biLM is trained on it.
     """
-    if text.kind not in TEXT_KINDS:
-        raise ConfigurationError(
-            f"--text: found the kind '{text.kind}', expected one of {', '.join(TEXT_KINDS)}."
-        )
-    texts = [_distinct_sentences(text.kind, path) for path in (text.train, text.heldout)]
+    texts = [_distinct_sentences(path) for path in (text.train, text.heldout)]
     contents = ["".join(f"{sentence}\n" for sentence in sentences) for sentences in texts]
     digest = hashlib.sha256("\0".join(contents).encode("utf-8")).hexdigest()[:_DIGEST_LENGTH]
     (folder / digest).mkdir(parents=True, exist_ok=True)
@@ -239,54 +221,5 @@ def write_task_text(text: TaskText, folder: Path) -> TextFiles:
     return TextFiles(train, held_out, *num_words)
 
 
-def _distinct_sentences(kind: str, path: str) -> Sequence[str]:
-    sentences = dict.fromkeys(" ".join(words) for words in TEXT_KINDS[kind](path) if words)
-    if not sentences:
-        raise ConfigurationError(
-            f"{path}: found no sentence when read as {kind}, expected text. Give a file of that kind, or "
-            "another kind."
-        )
-    return list(sentences)
-
-
-def _trees(path: str) -> Iterator[Sequence[str]]:
-    for place, line in placed_lines(path, "one tree"):
-        yield read_phrases(line, place)[0].words
-
-
-def _pairs(path: str) -> Iterator[Sequence[str]]:
-    tokenizer = RuleBasedTokenizer()
-    for place, line in placed_lines(path, "a JSON object"):
-        with errors_at(place):
-            pair = parse_json_object(line, _PAIR)
-            texts = [get_text(pair, key, _PAIR) for key in ("sentence1", "sentence2")]
-        for text in texts:
-            yield _words(tokenizer, text)
-
-
-def _squad(path: str, part: str) -> Iterator[Sequence[str]]:
-    """Yield each paragraph or question as one sequence, as in the paper's model for this task."""
-    tokenizer = RuleBasedTokenizer()
-    for record in squad_records(path):
-        text = record.passage if part == "passage" else record.checked().question
-        yield _words(tokenizer, text)
-
-
-def _words(tokenizer: RuleBasedTokenizer, text: str) -> Sequence[str]:
-    # Line breaks and other white space may be tokens.
-    words = [token.ensure_text() for token in tokenizer.tokenize(text)]
-    return [word for word in words if word.strip()]
-
-
-# Functions that read the sentences of a file, by the kind of file.
-TEXT_KINDS: Dict[str, Callable[[str], Iterator[Sequence[str]]]] = {
-    "lines": lambda path: read_sentences(find_corpus(path)),
-    "trees": _trees,
-    "pairs": _pairs,
-    "conll2012": lambda path: (
-        sentence.words for document in read_conll_2012(path) for sentence in document.sentences()
-    ),
-    "conll2003": lambda path: (sentence.columns()[0] for sentence in read_conll_sentences(path)),
-    "squad-contexts": lambda path: _squad(path, "passage"),
-    "squad-questions": lambda path: _squad(path, "question"),
-}
+def _distinct_sentences(path: str) -> Sequence[str]:
+    return list(dict.fromkeys(" ".join(words) for words in read_sentences(find_corpus(path))))

@@ -1,4 +1,4 @@
-"""`perplexity`: training is faked but in the slow test; and the text in the data of tasks."""
+"""`perplexity`: training is faked but in the slow test."""
 
 import json
 import shutil
@@ -13,7 +13,6 @@ from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.perplexity import (
-    TEXT_KINDS,
     PerplexityOptions,
     TaskText,
     TextFiles,
@@ -32,12 +31,8 @@ LM_FIXTURE = REPOSITORY / "fixtures" / "lm"
 def options(tmp_path: Path) -> PerplexityOptions:
     (tmp_path / "train.txt").write_text("a film\nno film\n")
     (tmp_path / "heldout.txt").write_text("a film .\n")
-    (tmp_path / "trees.txt").write_text("(2 (2 a) (2 film))\n")
-    lines = [str(tmp_path / name) for name in ("train.txt", "heldout.txt")]
-    texts = (
-        TaskText("mine", "lines", *lines),
-        TaskText("sst", "trees", *[str(tmp_path / "trees.txt")] * 2),
-    )
+    files = [str(tmp_path / name) for name in ("train.txt", "heldout.txt")]
+    texts = TaskText("mine", *files), TaskText("sst", *files)
     output = str(tmp_path / "results")
     return PerplexityOptions(text=texts, config=CONFIG, output=output, seeds=(1, 3), jobs=1)
 
@@ -124,8 +119,8 @@ def test_the_config_is_evaluated_for_the_bilm_and_the_text(
     "changes, message",
     [
         ({"text": ()}, "--text: found none, expected one or more"),
-        ({"text": (TaskText("a", "lines", "b", "c"),) * 2}, "--text: found a, a, expected one or"),
-        ({"text": (TaskText("a/b", "lines", "b", "c"),)}, "found the name 'a/b', expected let"),
+        ({"text": (TaskText("a", "b", "c"),) * 2}, "--text: found a, a, expected one or"),
+        ({"text": (TaskText("a/b", "b", "c"),)}, "found the name 'a/b', expected let"),
         ({"bilm": ("a/b", "a_b")}, "--bilm: found a_b, a_b, expected one or more different"),
         ({"overrides": {"trainer.callbacks": ["elmo_bilm_state"]}},
          r"callbacks is \['elmo_bilm_state'\], expec"),
@@ -172,7 +167,7 @@ def test_a_bilm_gains_on_the_text_that_it_is_trained_on(tmp_path: Path) -> None:
         "validation_data_loader.rows": 4,
     }
     options = PerplexityOptions(
-        text=(TaskText("novel", "lines", held_out, held_out),),
+        text=(TaskText("novel", held_out, held_out),),
         bilm=(str(tmp_path / "start" / "model.tar.gz"),),
         config=CONFIG,
         output=str(tmp_path / "results"),
@@ -186,75 +181,28 @@ def test_a_bilm_gains_on_the_text_that_it_is_trained_on(tmp_path: Path) -> None:
     assert row["after"] < 0.99 * row["before"]
 
 
-# A no-break space is a part of a word.
-TREES = "(3 (2 8\u00a01\\/2) (4 (3 -LRB-) (2 film)))\n(1 Bad)\n(1 Bad)\n"
-PAIRS = [
-    {"sentence1": "A man sleeps.", "sentence2": "He's outside.", "gold_label": "neutral"},
-    {"sentence1": "A man sleeps.", "sentence2": "A man\n sleeps.", "gold_label": "-"},
-]
-CONLL_2012 = """#begin document (d); part 000
-d 0 0 The DT * - - - - * -
-d 0 1 cat NN * - - - - * -
-
-d 0 0 Yes UH * - - - - * -
-
-#end document
-"""
-CONLL_2003 = "-DOCSTART- -X- O O\n\nAda -X- O I-PER\nslept -X- O O\n\nYes -X- O O\n"
-QUESTIONS = [
-    {"id": "1", "question": "Did it?", "answers": []},
-    {"id": "2", "question": "Where?", "answers": []},
-]
-SQUAD = {"data": [{"paragraphs": [{"context": "It rained.  In Paris!", "qas": QUESTIONS}]}]}
-# Of each kind: a file, and the text in it.
-DATA: Dict[str, tuple] = {
-    "lines": ("a  b\n\nc d\na b\n", ["a b", "c d"]),
-    "trees": (TREES, ["8\u00a01/2 ( film", "Bad"]),
-    "pairs": ("\n".join(map(json.dumps, PAIRS)), ["A man sleeps .", "He 's outside ."]),
-    "conll2012": (CONLL_2012, ["The cat", "Yes"]),
-    "conll2003": (CONLL_2003, ["Ada slept", "Yes"]),
-    "squad-contexts": (json.dumps(SQUAD), ["It rained . In Paris !"]),
-    "squad-questions": (json.dumps(SQUAD), ["Did it ?", "Where ?"]),
-}
-
-
-def text_files(kind: str, folder: Path, train: str, held_out: str) -> TextFiles:
-    """Write the data of a task, and the text in them."""
+def text_files(folder: Path, train: str, held_out: str) -> TextFiles:
+    """Write files of a task, and the text in them."""
     paths = [folder / "train", folder / "heldout"]
     for path, content in zip(paths, (train, held_out)):
         path.write_text(content, encoding="utf-8")
-    return write_task_text(TaskText("name", kind, *map(str, paths)), folder / "texts")
+    return write_task_text(TaskText("name", *map(str, paths)), folder / "texts")
 
 
-@pytest.mark.parametrize("kind", TEXT_KINDS)
-def test_each_sentence_of_the_data_is_written_once(kind: str, tmp_path: Path) -> None:
-    content, expected = DATA[kind]
-    files = text_files(kind, tmp_path, content, content)
-    for text_file in (files.train, files.held_out):
-        assert text_file.read_text(encoding="utf-8").splitlines() == expected
-    num_words = sum(len(sentence.split(" ")) for sentence in expected)
-    assert (files.num_train_words, files.num_held_out_words) == (num_words, num_words)
+def test_each_sentence_is_written_once(tmp_path: Path) -> None:
+    files = text_files(tmp_path, "a  b\n\nc d\na b\n", "b c d\n")
+    assert files.train.read_text(encoding="utf-8") == "a b\nc d\n"
+    assert files.held_out.read_text(encoding="utf-8") == "b c d\n"
+    assert (files.num_train_words, files.num_held_out_words) == (4, 3)
 
 
 def test_other_text_has_another_folder_and_the_same_text_the_same(tmp_path: Path) -> None:
     texts = [("a b\n", "c\n"), ("a b\n", "c\n"), ("a b\n", "d\n"), ("a b\nc\n", "d\n")]
-    folders = [text_files("lines", tmp_path, *text).train for text in texts]
+    folders = [text_files(tmp_path, *text).train for text in texts]
     assert folders[0] == folders[1]
     assert len(set(folders)) == 3
 
 
-@pytest.mark.parametrize(
-    "kind, content, message",
-    [
-        *[(kind, "\n\n", "train") for kind in TEXT_KINDS],
-        ("snli", "", "found the kind 'snli', expected one of lines, tr"),
-        ("conll2003", "-DOCSTART- -X- O O\n", "train"),
-        ("pairs", '{"sentence1": "A"}\n', r"train, line 1: .*'sentence2'.*Correct the line"),
-        ("trees", "a film\n", "train, line 1"),
-    ],
-)
-def test_what_is_no_text_of_this_kind_is_refused(
-    kind: str, content: str, message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        text_files(kind, tmp_path, content, content)
+def test_files_without_text_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="train: found no sentence"):
+        text_files(tmp_path, "\n\n", "a\n")
