@@ -178,24 +178,16 @@ class FrozenBiLM:
         keep_sentences: bool = False,
     ) -> Output:
         """
-        Run the biLM on a batch, without gradients. Sentence marks are added to every row, also to an empty
-        one.
+        Return what `BiLM.forward` does for these `character_ids`, `(batch_size, timesteps, 50)`, without
+        gradients, in float32.
 
         # Parameters
 
-        character_ids : `Tensor`
-            `(batch_size, timesteps, 50)`. Rows of zeros are padding and stand at the end.
         states : `CarriedStates`, optional
             Where rows start, and where their states are kept after the batch. Without, all start from zeros.
         keep_sentences : `bool`, optional (default = `False`)
             Keep the activations of each sentence for the next time that it is read, and use what is kept. Of
             no effect with `states`, and on a GPU, whose memory is scarce.
-
-        # Returns
-
-        A dictionary with `activations`, a list of `num_layers` float32 tensors
-        `(batch_size, timesteps + 2, get_output_dim())`, token representation first, zero at padding; and
-        `mask`, `(batch_size, timesteps + 2)`, `True` at words and sentence marks.
 
         # Raises
 

@@ -36,19 +36,8 @@ def resolve_model_files(
     options_file: Optional[FileName], weight_file: Optional[FileName]
 ) -> Tuple[Path, Path]:
     """
-    Find or fetch the options and the weights of a biLM.
-
-    # Parameters
-
-    options_file, weight_file : `str` or `PathLike`
-        Local path, URL, or `hf://owner/repository/file` name of each. The name of a biLM of this package,
-        such as `elmo_mini`, names both files, and so does a folder that `elmo export` wrote, the folder of a
-        model of ELMoForManyLangs, or a `.zip` of either (as NLPL's repository publishes them): the other
-        argument is then `None` or the same name.
-
-    # Returns
-
-    Local paths of the options and of the weights; of ELMoForManyLangs `config.json` and `encoder.pkl`.
+    Find or fetch the options and the weights of a biLM, which are named as for `BiLM.from_files`. Return
+    their local paths; of ELMoForManyLangs those of `config.json` and `encoder.pkl`.
 
     # Raises
 

@@ -108,23 +108,13 @@ class ScoreTotals:
 
 
 class WordForBlank(NamedTuple):
-    """
-    A word for a blank.
-
-    # Parameters
-
-    word : `str`
-        The word.
-    forward, backward : `float`
-        Its log-probabilities: after the tokens before the blank, and before those after it.
-    probability : `float`
-        The product of both probabilities, divided by the sum of these products over all words of the
-        vocabulary without `<S>`, `</S>` and `<UNK>`. Words are ranked by it.
-    """
+    """A word for a blank. Words are ranked by `probability`."""
 
     word: str
-    forward: float
-    backward: float
+    forward: float  # its log-probability after the tokens before the blank
+    backward: float  # and before those after it
+    # The product of both probabilities, divided by the sum of these products over all words of the
+    # vocabulary without `<S>`, `</S>` and `<UNK>`.
     probability: float
 
 

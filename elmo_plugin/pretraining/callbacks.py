@@ -34,7 +34,6 @@ class BiLMStateCallback(TrainerCallback):
     the same weights and metrics (apart from times and speeds) as one that was never interrupted. With several
     workers this needs the checkpointer `elmo_atomic`, which saves the states of all workers.
 
-    Registered as a `TrainerCallback` with name `elmo_bilm_state`, for models of type `elmo_bilm`.
     A checkpoint is recovered with as many workers as have saved it.
     """
 
@@ -164,7 +163,7 @@ class AtomicCheckpointer(Checkpointer):
     It asks each `elmo_bilm_state` callback for the states of all distributed workers. AllenNLP saves only
     that of the first.
 
-    Registered as a `Checkpointer` with name `elmo_atomic`. The parameters are those of AllenNLP's.
+    The parameters are those of AllenNLP's.
     """
 
     def maybe_save_checkpoint(
@@ -215,8 +214,6 @@ class ValidateFirstCallback(TrainerCallback):
     """
     Evaluate the model on the validation data before training, log the metrics and write them to
     `metrics_before.json` beside AllenNLP's own metrics. A recovered training does not repeat it.
-
-    Registered as a `TrainerCallback` with name `elmo_validate_first`.
     """
 
     def __init__(self, serialization_dir: str) -> None:

@@ -59,8 +59,6 @@ class LMWordVocabulary(Vocabulary):
     AllenNLP's vocabulary with the words of a bilm-tf vocabulary file, in the order of the file, in the
     namespace `lm_words`. It is part of an archive, so that a trained biLM can be exported without the file.
 
-    Registered as a `Vocabulary` with name `elmo_lm_words`.
-
     # Parameters
 
     vocabulary_file : `str`
@@ -101,8 +99,6 @@ class BiLMReader(DatasetReader):
     are the character ids of the words to read; `forward_targets` and `backward_targets`, `(timesteps,)`, are
     the vocabulary's indices of the words that follow. All padding is zero. Zero is also the target `<S>`, so
     only the inputs show where padding is.
-
-    Registered as a `DatasetReader` with name `elmo_bilm`.
 
     # Parameters
 

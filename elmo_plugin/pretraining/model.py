@@ -80,7 +80,7 @@ class BiLMTrainingModel(Model):
     one window to the next, and detached: back-propagation through time ends at the edge of a window.
     Evaluation has separate states, which start from zeros after each `get_metrics(reset=True)`.
 
-    Registered as a `Model` with name `elmo_bilm`. A config has one of `options`, for a new biLM, and
+    A config has one of `options`, for a new biLM, and
     `options_file` with `weight_file`, or `archive_file`, to start from a trained biLM, in place of `bilm`.
 
     # Parameters

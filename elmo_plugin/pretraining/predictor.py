@@ -32,8 +32,6 @@ class BiLMPredictor(LinePredictor, Predictor):
     The input is `{"sentence": ...}`, tokens separated by white space, or `{"tokens": [...]}`. The answer has
     the probabilities of the sentence and of its words, see `SentenceScore.as_json`. With `"best": K` the
     sentence holds one token `___`, and the answer has the K words that fit it best, see `WordForBlank`.
-
-    Registered as a `Predictor` with name `elmo_bilm`, the default for models of type `elmo_bilm`.
     """
 
     def __init__(

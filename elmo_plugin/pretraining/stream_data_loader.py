@@ -140,8 +140,6 @@ class StreamDataLoader(DataLoader):
     Memory holds one file of the corpus for each direction. The constructor reads the corpus once, to count
     predictions and to find invalid data before training.
 
-    Registered as a `DataLoader` with name `elmo_bilm_streams`.
-
     # Parameters
 
     reader, data_path

@@ -26,22 +26,11 @@ _PROCESS = os.getpid()
 
 
 class VectorUnit(NamedTuple):
-    """
-    What the C++ is compiled for.
+    """What the C++ is compiled for."""
 
-    # Parameters
-
-    name : `str`
-        Of the library: `_NAME.so`.
-    machines : `Tuple[str, ...]`
-        As `platform.machine()` names them.
-    features : `Tuple[str, ...]`
-        What the processor must have, as Linux names it.
-    """
-
-    name: str
-    machines: Tuple[str, ...]
-    features: Tuple[str, ...]
+    name: str  # of the library: `_NAME.so`
+    machines: Tuple[str, ...]  # as `platform.machine()` names them
+    features: Tuple[str, ...]  # what the processor must have, as Linux names it
 
 
 _X86 = ("x86_64", "AMD64")

@@ -84,10 +84,8 @@ struct BFloat16 {
 };
 #else
 // Weights are cast to float32 when they are read: this halves the memory traffic, and rows are not rounded.
-struct BFloat16 {
+struct BFloat16 : Float32 {
     using Element = uint16_t;
-    using RowElement = float;
-    using Sum = Vector;
     static constexpr int GROUP = 2;
     static constexpr int PARTS = 2;
     static Vector weight(const void* source, int part) {
@@ -95,7 +93,6 @@ struct BFloat16 {
         return as_floats(part == 0 ? pair << 16 : pair & broadcast(static_cast<int32_t>(0xFFFF0000)));
     }
     static Vector left(const float* row, int part) { return broadcast(row[part]); }
-    static Vector multiply_add(Vector sum, Vector left, Vector weight) { return ::multiply_add(left, weight, sum); }
 };
 #endif
 
