@@ -38,7 +38,7 @@ constexpr int TILE_VECTORS = REGISTERS >= 32 ? 4 : 2;
 constexpr int TILE_COLUMNS = TILE_VECTORS * LANES;
 constexpr int TILES = VECTORS / TILE_VECTORS;
 
-// What is multiplied at a time of a tile is a group. Its lines of the cache:
+// GROUP rows of weights of a tile are read together. They are so many lines of the cache:
 constexpr int64_t LINE_BYTES = 64;
 constexpr int64_t LINES = std::max<int64_t>(4 * TILE_COLUMNS / LINE_BYTES, 1);
 // A block of weights stays in the first-level cache, beside rows.
