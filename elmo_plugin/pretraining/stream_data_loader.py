@@ -1,7 +1,7 @@
 """Batches for training a biLM on streams of sentences: their order, windows of steps, and the loader."""
 
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice, tee
+from itertools import islice
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
@@ -48,12 +48,13 @@ class CorpusShare:
         for file in self._files:
             yield from map(split_tokens, self._texts(file))
 
-    def shuffled(self, seed: int, epoch: int) -> Iterator[List[str]]:
+    def shuffled(self, seed: int, epoch: int, direction: Direction) -> Iterator[List[str]]:
         """
         Yield the sentences in random order: files are shuffled, and so are the sentences of each file, one
-        file in memory at a time. The order depends on the arguments only; each epoch has another one.
+        file in memory at a time. The order depends on the arguments only; each epoch and each direction has
+        another one, as in bilm-tf.
         """
-        generator = np.random.default_rng([seed, epoch])
+        generator = np.random.default_rng([seed, epoch, DIRECTIONS.index(direction)])
         for index in generator.permutation(len(self._files)):
             texts = self._texts(self._files[index])
             # The text of a sentence takes a tenth of the memory of the list of its words.
@@ -126,9 +127,9 @@ class StreamDataLoader(DataLoader):
     A batch is a dictionary of four tensors, and of `lengths`, the number of words in each row.
     `forward_inputs` and `backward_inputs`, `(rows, unroll_steps, 50)`, are character ids;
     `forward_targets` and `backward_targets`, `(rows, unroll_steps)`, are the vocabulary's indices of
-    the words to predict. A row of both directions reads the same sentences at the same steps, the backward
-    direction from their ends to their beginnings. (bilm-tf shuffles the corpus for each direction. Here the
-    directions share most words of a batch, each of which is encoded once, and the corpus is read once.)
+    the words to predict. The two directions read the corpus in different orders: the rows of one are not
+    related to those of the other. The steps of the backward direction go from the ends of sentences to their
+    beginnings.
 
     One iteration is an epoch: the corpus once, with a new sentence in every row. (bilm-tf's streams never
     end, and its epochs are a number of words.) Batches depend only on the files, the arguments, `epoch`,
@@ -136,7 +137,7 @@ class StreamDataLoader(DataLoader):
     which skips the batches of the interrupted training, continues with the right batches. Distributed workers
     read different sentences, and end an epoch with the same batch: iteration is a collective operation.
 
-    Memory holds one file of the corpus. The constructor reads the corpus once, to count
+    Memory holds one file of the corpus for each direction. The constructor reads the corpus once, to count
     predictions and to find invalid data before training.
 
     # Parameters
@@ -148,10 +149,10 @@ class StreamDataLoader(DataLoader):
     unroll_steps : `int`, optional (default = 20)
         Words that a batch takes from each row.
     shuffle : `bool`, optional (default = `True`)
-        Read files and sentences in a random order, different in each epoch. Without it, read in the order of
-        the files, in every epoch, and to the last word, whatever the number of rows and workers: use this for
-        a `validation_data_loader`. Rows without words are then padded, and workers without words return
-        batches without words until all have ended.
+        Read files and sentences in a random order, different in each epoch. Without it, both directions read
+        in the order of the files, in every epoch, and to the last word, whatever the number of rows and
+        workers: use this for a `validation_data_loader`. Rows without words are then padded, and workers
+        without words return batches without words until all have ended.
     seed : `int`, optional (default = 13370)
         Not negative. Determines the order.
     """
@@ -258,13 +259,7 @@ class StreamDataLoader(DataLoader):
         return batch or self._batch([Window(nothing, nothing)] * 2)
 
     def _batches(self, epoch: int) -> Iterator[Dict[str, Any]]:
-        share, sizes = self._share, (self._rows, self._unroll_steps)
-        sentences = share.shuffled(self._seed, epoch) if self._shuffle else share.ordered()
-        windows = [
-            cut_windows(same_sentences, *sizes, direction, to_the_end=not self._shuffle)
-            for direction, same_sentences in zip(DIRECTIONS, tee(sentences))
-        ]
-        return map(self._batch, zip(*windows))
+        return map(self._batch, zip(*(self._windows(direction, epoch) for direction in DIRECTIONS)))
 
     def _batch(self, windows: Sequence[Window]) -> Dict[str, Any]:
         batch: Dict[str, Any] = {"lengths": [len(words) for words in windows[0].inputs]}
@@ -274,6 +269,15 @@ class StreamDataLoader(DataLoader):
                 [self._reader.targets(words) for words in window.targets], batch_first=True
             )
         return batch
+
+    def _windows(self, direction: Direction, epoch: int) -> Iterator[Window]:
+        if self._shuffle:
+            sentences = self._share.shuffled(self._seed, epoch, direction)
+        else:
+            sentences = self._share.ordered()
+        return cut_windows(
+            sentences, self._rows, self._unroll_steps, direction, to_the_end=not self._shuffle
+        )
 
     def _corpus_too_small(self) -> ConfigurationError:
         each = f" for worker {self._rank} of {self._world_size}" if self._world_size > 1 else ""

@@ -108,17 +108,17 @@ class TestOrder:
         orders = set()
         # One of the 6 orders is missing with a probability of 6 * (5 / 6)**100.
         for epoch in range(100):
-            sentences = CorpusShare(corpus(3)).shuffled(1, epoch)
+            sentences = CorpusShare(corpus(3)).shuffled(1, epoch, "forward")
             files = [words[0].split(".")[0] for words in sentences]
             orders.add(tuple(files[::20]))
             assert files == [file for file in files[::20] for _ in range(20)]
         assert len(orders) == 6
 
-    def test_it_depends_on_seed_and_epoch_only(self, corpus: Any) -> None:
+    def test_it_depends_on_seed_epoch_and_direction_only(self, corpus: Any) -> None:
         share = CorpusShare(corpus(2))
-        keys = [(seed, epoch) for seed in (0, 1) for epoch in (0, 1, 2)]
+        keys = [(seed, epoch, way) for seed in (0, 1) for epoch in (0, 1) for way in DIRECTIONS]
         orders = [list(share.shuffled(*key)) for key in keys]
-        assert all(orders[i] != orders[j] for i in range(6) for j in range(i))
+        assert all(orders[i] != orders[j] for i in range(8) for j in range(i))
         assert orders == [list(share.shuffled(*key)) for key in keys]
 
     def test_a_large_file_is_shuffled_in_blocks(
@@ -126,7 +126,7 @@ class TestOrder:
     ) -> None:
         monkeypatch.setattr(stream_data_loader, "MAX_SENTENCES_IN_MEMORY", 8)
         files = corpus(1)
-        sentences = list(CorpusShare(files).shuffled(1, 0))
+        sentences = list(CorpusShare(files).shuffled(1, 0, "forward"))
         expected = list(read_sentences(files))
         assert sentences != expected
         for block in (slice(0, 8), slice(8, 16), slice(16, 20)):
@@ -143,7 +143,9 @@ class TestOrder:
         shares = [CorpusShare(files, rank, world_size) for rank in range(world_size)]
         for share in shares:
             for epoch in range(2):
-                assert sorted(share.shuffled(1, epoch)) == sorted(share.ordered())
+                for direction in DIRECTIONS:
+                    shuffled = share.shuffled(1, epoch, direction)
+                    assert sorted(shuffled) == sorted(share.ordered())
         # Sentences are distinct, so equal lists mean that no two workers share one.
         assert sorted(chain(*(share.ordered() for share in shares))) == sorted(sentences)
 
@@ -186,11 +188,12 @@ def as_lists(batches: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 
 def slow_batches(
-    reader: BiLMReader, sentences: List[List[str]], to_the_end: bool
+    reader: BiLMReader, sentences_of_direction: Dict[Direction, Any], to_the_end: bool
 ) -> List[Dict[str, Any]]:
-    """Each batch, looked up word by word. Both directions read the same sentences."""
+    """Each batch, looked up word by word."""
     windows = [
-        cut_windows(sentences, ROWS, STEPS, direction, to_the_end) for direction in DIRECTIONS
+        cut_windows(sentences, ROWS, STEPS, direction, to_the_end)
+        for direction, sentences in sentences_of_direction.items()
     ]
     batches = []
     for window_of_direction in zip(*windows):
@@ -217,7 +220,10 @@ class TestBatches:
         loader = new_loader(shuffle=shuffle)
         share = CorpusShare(find_corpus(files))
         for epoch in range(2):
-            sentences = list(share.shuffled(1, epoch) if shuffle else share.ordered())
+            sentences = {
+                direction: share.shuffled(1, epoch, direction) if shuffle else share.ordered()
+                for direction in DIRECTIONS
+            }
             expected = slow_batches(reader, sentences, to_the_end=not shuffle)
             assert len(expected) > 10
             assert as_lists(loader) == expected
