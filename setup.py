@@ -24,6 +24,7 @@ BUILD_MACHINE = os.environ.get("ELMO_BUILD_MACHINE", "")
 # same and runs slower: `kernel` in its README.
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]
 X86_UNITS = {
+    "amx": [*AVX512, "-mavx512vnni", "-mamx-tile", "-mamx-bf16", "-mamx-int8"],
     "avx512_bf16": [*AVX512, "-mavx512vnni", "-mavx512bf16"],
     "avx512_vnni": [*AVX512, "-mavx512vnni"],
     "avx512": AVX512,

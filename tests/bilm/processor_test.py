@@ -11,13 +11,13 @@ ZEN4 = "flags\t\t: fpu sse2 avx avx2 fma f16c avx512f avx512bw avx512_bf16 avx51
 
 
 @pytest.fixture
-def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\n" + ZEN4)
     monkeypatch.delenv(processor.CAPABILITY_VARIABLE, raising=False)
     monkeypatch.setattr(processor, "Path", lambda name: path)
     processor._allowed.cache_clear()
-    yield
+    yield path
     processor._allowed.cache_clear()
 
 
@@ -42,6 +42,25 @@ def test_the_variable_hides_features_of_the_processor(
     assert kept <= features
     assert not hidden & features
     assert processor.has_bfloat16_products() == (level in (None, "all"))
+
+
+@pytest.mark.parametrize("vendor, is_fast", [("AuthenticAMD", True), ("GenuineIntel", False)])
+def test_vectors_of_intel_multiply_bfloat16_too_slowly(
+    vendor: str, is_fast: bool, cpuinfo: Path
+) -> None:
+    cpuinfo.write_text(f"vendor_id\t: {vendor}\nflags\t: avx512f avx512_bf16\n")
+    assert ("avx512_bf16" in processor.processor_features()) == is_fast
+    assert processor.has_bfloat16_products() == is_fast
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_tiles_are_used_where_linux_allows_it(
+    is_allowed: bool, cpuinfo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpuinfo.write_text("flags\t: avx512f amx_tile amx_bf16 amx_int8\n")
+    monkeypatch.setattr(processor, "_may_use_tiles", lambda: is_allowed)
+    assert ("amx_tile" in processor.processor_features()) == is_allowed
+    assert processor.has_bfloat16_products() == is_allowed
 
 
 def test_an_unknown_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

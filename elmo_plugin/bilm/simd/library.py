@@ -17,7 +17,7 @@ from elmo_plugin.errors import warn_once
 logger = logging.getLogger(__name__)
 
 # As in simd.cpp: of its functions and structs.
-ABI_VERSION = 7
+ABI_VERSION = 8
 
 # For each thread of a call; with less, it takes longer to start a thread than to do its work.
 MULTIPLICATIONS_PER_THREAD = 1_000_000
@@ -39,6 +39,7 @@ _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")
 
 # Fastest first. setup.py has the compiler's flags of each.
 VECTOR_UNITS = (
+    VectorUnit("amx", _X86, (*_AVX512, "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8")),
     VectorUnit("avx512_bf16", _X86, (*_AVX512, "avx512_vnni", "avx512_bf16")),
     VectorUnit("avx512_vnni", _X86, (*_AVX512, "avx512_vnni")),
     VectorUnit("avx512", _X86, _AVX512),

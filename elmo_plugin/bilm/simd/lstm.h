@@ -72,17 +72,15 @@ class LSTMRun {
             cast_rows(sequences_.inputs + first * layer_.input_dim, layer_.input_dim, tokens, inputs_, thread);
             barrier_.wait();
             input_products(tokens, thread);
-            const float* gates = gates_.get();
-            for (; step < end; step++) {
+            for (const int64_t first_of_block = first; step < end; step++) {
                 const int64_t size = sequences_.step_sizes[step];
                 const int64_t next_size = step + 1 < sequences_.num_steps ? sequences_.step_sizes[step + 1] : 0;
                 float* outputs = sequences_.outputs + first * layer_.state_dim;
-                cells_of_step(gates, first, size, thread);
+                cells_of_step(first, size, first - first_of_block, tokens, thread);
                 barrier_.wait();
                 if (has_projection()) projected_states(outputs, size, thread);
                 else hidden_states(outputs, size, thread);
                 keep_states(outputs, next_size, size, thread);
-                gates += size * num_gate_panels_ * PANEL;
                 first += size;
             }
             // No thread still reads the inputs of this block: the last step ended with a barrier.
@@ -103,14 +101,17 @@ class LSTMRun {
         for_products(
             inputs_, num_tokens, layer_.input_weight, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
-                float* gates = gates_.get() + (row * num_gate_panels_ + panel) * PANEL;
+                float* gates = gates_.get() + (panel * num_tokens + row) * PANEL;
                 for (int v = 0; v < VECTORS; v++)
                     store(gates + v * LANES, products[v] + load(bias + panel * PANEL + v * LANES));
             }
         );
     }
 
-    void cells_of_step(const float* gates, int64_t first_token, int64_t size, int thread) {
+    // `token_of_block` is that of the first row, of `tokens_of_block` whose products of inputs are in `gates_`.
+    void cells_of_step(
+        int64_t first_token, int64_t size, int64_t token_of_block, int64_t tokens_of_block, int thread
+    ) {
         const Share panels = share_of(num_gate_panels_, thread, num_threads_);
         const int64_t cell_size = layer_.cell_size;
         const Trace& trace = sequences_.trace;
@@ -118,12 +119,12 @@ class LSTMRun {
             state_, size, layer_.state_weight, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
                 const int64_t first = panel * LANES, present = cell_size - first;
-                const float* from_input = gates + (row * num_gate_panels_ + panel) * PANEL;
+                const float* from_input = gates_.get() + (panel * tokens_of_block + token_of_block + row) * PANEL;
                 Vector gate[VECTORS];
-                for (int v = 0; v < VECTORS; v++) {
-                    gate[v] = products[v] + load(from_input + v * LANES);
-                    gate[v] = v == 1 ? tanh(gate[v]) : sigmoid(gate[v]);
-                }
+                for (int v = 0; v < VECTORS; v++) gate[v] = products[v] + load(from_input + v * LANES);
+                gate[1] += gate[1];  // tanh(x) is 2 sigmoid(2 x) - 1
+                sigmoid(gate);
+                gate[1] = gate[1] + gate[1] - 1.0f;
                 float* cell_at = sequences_.cells + row * cell_size + first;
                 Vector cell = gate[2] * load_first(cell_at, present);
                 cell = clip(multiply_add(gate[0], gate[1], cell), layer_.cell_clip);
@@ -139,7 +140,7 @@ class LSTMRun {
                     store_first(trace.hidden + token * cell_size + first, hidden, present);
                 }
                 if constexpr (!IS_INT8<Type>)
-                    if (has_projection()) return cast(hidden, cast_hidden_.row(row) + first);
+                    if (has_projection()) return cast_first(hidden, cast_hidden_.row(row) + first, present);
                 store(hidden_row(row) + first, hidden);
             }
         );
@@ -199,7 +200,7 @@ class LSTMRun {
     const int num_threads_;
     Barrier barrier_;
     int64_t num_gate_panels_, num_output_panels_;
-    std::unique_ptr<float[]> gates_;  // (tokens of a block, panels, PANEL), without products of states
+    std::unique_ptr<float[]> gates_;  // (panels, tokens of a block, PANEL), without products of states
     std::vector<float> hidden_;       // (sequences, panels, LANES)
     Rows<Type> inputs_, state_, cast_hidden_;
 };

@@ -11,8 +11,9 @@ from elmo_plugin.bilm.simd.library import addresses, c_fields, call, num_threads
 from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, WithStruct, c_matrix, in_panels
 from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Run
 
-# Products of inputs are kept for about this many tokens: 16 MiB at 4 x 4096 gates.
-TOKENS_PER_BLOCK = 256
+# Products of inputs are kept for at least this many tokens: 4 MiB at 4 x 4096 gates. With fewer, weights are
+# read too often; with more, the products leave the processor's caches.
+TOKENS_PER_BLOCK = 64
 
 # Of a step, for each of several threads of a layer; with less, they wait for each other longer than they
 # work.

@@ -74,12 +74,12 @@ def in_panels(
         `(groups, num_outputs, depth)` and `(groups, num_outputs)`. A panel holds the same number of outputs
         of each group, next to each other; the last panel is padded with zeros.
     """
-    panel_columns = library_of(unit).panel_columns()
-    tile_columns = library_of(unit).tile_columns()
-    weight, dtype = weight.detach(), TYPES[precision]
+    weight, dtype, library = weight.detach(), TYPES[precision], library_of(unit)
+    panel_columns, tile_columns = library.panel_columns(), library.tile_columns()
     # Of one output, so many neighbours are multiplied together.
     neighbours = 4 // dtype.itemsize
-    columns = _in_columns(weight, panel_columns, -weight.size(2) % neighbours)
+    extra_depth = -weight.size(2) % library.depth_multiple(dtype.itemsize)
+    columns = _in_columns(weight, panel_columns, extra_depth)
     scales = sums = None
     if precision == "int8":
         columns, scales = quantized(columns, largest_of_pairs(columns))

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "threads.h"
+#include "tiles.h"
 #include "vectors.h"
 
 // The fields are those of `CMatrix` in panels.py.
@@ -38,11 +39,9 @@ constexpr int TILE_VECTORS = REGISTERS >= 32 ? 4 : 2;
 constexpr int TILE_COLUMNS = TILE_VECTORS * LANES;
 constexpr int TILES = VECTORS / TILE_VECTORS;
 
-// GROUP rows of weights of a tile are read together. They are so many lines of the cache:
 constexpr int64_t LINE_BYTES = 64;
-constexpr int64_t LINES = std::max<int64_t>(4 * TILE_COLUMNS / LINE_BYTES, 1);
-// A block of weights stays in the first-level cache, beside rows.
-constexpr int64_t BLOCK_BYTES = 32768;
+// Weights that are so far behind are fetched into the second-level cache.
+constexpr int64_t BYTES_AHEAD = 32768;
 // So many rows stay in the second-level cache while they are multiplied by one panel after another.
 constexpr int64_t ROWS_PER_PASS = 240;
 
@@ -69,18 +68,20 @@ struct Float32 {
     static Vector multiply_add(Vector sum, Vector left, Vector weight) { return ::multiply_add(left, weight, sum); }
 };
 
-#ifdef ELMO_BFLOAT16_PRODUCTS
+#if defined(ELMO_BFLOAT16_PRODUCTS) || defined(__AMX_BF16__)
 struct BFloat16 {
     using Element = uint16_t;
     using RowElement = uint16_t;
     using Sum = Vector;
     static constexpr int GROUP = 2;
+#ifdef ELMO_BFLOAT16_PRODUCTS
     static constexpr int PARTS = 1;
     static Integers weight(const void* source, int) { return load_integers(source); }
     static Integers left(const uint16_t* row, int) { return broadcast_group(row); }
     static Vector multiply_add(Vector sum, Integers left, Integers weight) {
         return add_products_of_pairs(sum, left, weight);
     }
+#endif
 };
 #else
 // Weights are cast to float32 when they are read: this halves the memory traffic, and rows are not rounded.
@@ -112,6 +113,17 @@ struct Int8 {
 template <typename Type>
 constexpr bool IS_INT8 = std::is_same<Type, Int8>::value;
 
+template <typename Type>
+constexpr bool USES_TILES = HAS_TILES && sizeof(typename Type::Element) < sizeof(float);
+
+// A matrix is padded with zeros to a multiple of so many rows.
+template <typename Type>
+constexpr int DEPTH_MULTIPLE = USES_TILES<Type> ? TILE_ROWS * Type::GROUP : Type::GROUP;
+
+// A block of weights stays in the first-level cache, beside rows; products by tiles read more of these.
+template <typename Type>
+constexpr int64_t BLOCK_BYTES = USES_TILES<Type> ? 16384 : 32768;
+
 // Rows to be multiplied, in the type that weights are multiplied with; of int8 with the scale of each row. They are
 // padded with zeros to whole vectors.
 template <typename Type>
@@ -134,17 +146,19 @@ struct Rows {
 // ------------------------------------------------------------------------------------------------- products
 
 // Adds the products of NUM_ROWS rows and `depth` rows of weights to `sums`, which stay in registers: for each row
-// NUM_VECTORS vectors of columns, from as many tiles as these take, `tile_size` elements apart. Weights that are `ahead`
-// bytes behind are fetched meanwhile. A sum has the same order, and so the same bits, whichever rows and columns it is
-// computed with.
+// NUM_VECTORS vectors of columns, from as many tiles as these take, `tile_size` elements apart. Weights from `next` on
+// are fetched meanwhile, `next_bytes` of them, evenly: too many fetches at a time would hold up all other reads. A sum has
+// the same order, and so the same bits, whichever rows and columns it is computed with.
 template <typename Type, int NUM_ROWS, int NUM_VECTORS>
 inline __attribute__((always_inline)) void add_products(
     const typename Type::RowElement* rows, int64_t stride, const typename Type::Element* weights, int64_t tile_size,
-    int64_t depth, int64_t ahead, typename Type::Sum (&sums)[NUM_ROWS][NUM_VECTORS]
+    int64_t depth, const char* next, int64_t next_bytes, typename Type::Sum (&sums)[NUM_ROWS][NUM_VECTORS]
 ) {
+    const int64_t step = next_bytes * Type::GROUP / depth;
     for (int64_t k = 0; k < depth; k += Type::GROUP) {
         const auto* group = weights + k * TILE_COLUMNS;
-        __builtin_prefetch(reinterpret_cast<const char*>(group) + ahead, 0, 2);
+        __builtin_prefetch(next, 0, 2);
+        next += step;
         for (int part = 0; part < Type::PARTS; part++) {
             decltype(Type::weight(group, part)) weight[NUM_VECTORS];
             for (int v = 0; v < NUM_VECTORS; v++)
@@ -173,16 +187,45 @@ inline void for_tiles(int64_t num_rows, const Function& function) {
     }
 }
 
+// A block of weights of a tile of columns, and the rows that are multiplied by it while it is in the first-level cache.
+template <typename Type>
+struct Block {
+    Share rows;
+    int64_t panel, tile;
+    int64_t first, depth;  // rows of weights
+    bool is_last;          // of a panel
+    const typename Type::Element* weights;
+
+    const char* next() const { return reinterpret_cast<const char*>(weights) + BYTES_AHEAD; }
+};
+
+// Calls `function` with each block.
+template <typename Type, typename Function>
+inline void for_blocks(int64_t num_rows, const Matrix& right, const Share& panels, const Function& function) {
+    constexpr int64_t DEPTH = BLOCK_BYTES<Type> / (TILE_COLUMNS * sizeof(typename Type::Element));
+    const auto* weights = static_cast<const typename Type::Element*>(right.panels);
+    const int64_t num_passes = (num_rows + ROWS_PER_PASS - 1) / ROWS_PER_PASS;
+    for (int64_t pass = 0; pass < num_passes; pass++)
+        for (int64_t panel = panels.begin; panel < panels.end; panel++)
+            for (int64_t tile = 0; tile < TILES; tile++)
+                for (int64_t first = 0; first < right.depth; first += DEPTH) {
+                    const int64_t depth = std::min(DEPTH, right.depth - first);
+                    const bool is_last = tile + 1 == TILES && first + depth == right.depth;
+                    const int64_t row_of_weights = (panel * TILES + tile) * right.depth + first;
+                    function(Block<Type>{
+                        share_of(num_rows, pass, num_passes), panel, tile, first, depth, is_last,
+                        weights + row_of_weights * TILE_COLUMNS
+                    });
+                }
+}
+
 // Multiplies the first `num_rows` rows by panels, and calls `function(row, panel, products)` with the numbers of row and
 // panel, and the four vectors of the panel.
 template <typename Type, typename Function>
 inline void for_products(
-    const Rows<Type>& rows, int64_t num_rows, const Matrix& right, const Share& panels, const Function& function
+    const Rows<Type>& rows, int64_t num_rows, const Matrix& right, Share panels, const Function& function
 ) {
-    using Element = typename Type::Element;
     using Sum = typename Type::Sum;
-    const int64_t depth = right.depth, tile_size = depth * TILE_COLUMNS;
-    const Element* weights = static_cast<const Element*>(right.panels);
     const auto finish = [&](int64_t row, int64_t panel, const Sum* sums) {
         Vector products[VECTORS];
         for (int v = 0; v < VECTORS; v++) {
@@ -198,45 +241,63 @@ inline void for_products(
         }
         function(row, panel, products);
     };
-    int64_t begin = panels.begin;
-    // Additions to the same sum wait for each other, so a single row is multiplied by two panels at a time.
-    for (; num_rows == 1 && begin + 2 <= panels.end; begin += 2) {
-        Sum sums[1][2 * VECTORS] = {};
-        const Element* from = weights + begin * TILES * tile_size;
-        add_products<Type>(rows.row(0), rows.stride, from, tile_size, depth, BLOCK_BYTES, sums);
-        finish(0, begin, sums[0]);
-        finish(0, begin + 1, sums[0] + VECTORS);
-    }
-    // Weights are read in blocks. All rows are multiplied by a block while it is in the first-level cache, and the next
-    // one is fetched into the second-level cache meanwhile. Here are the sums of rows so far.
-    Sum partial[ROWS_PER_PASS][VECTORS];
-    constexpr int64_t BLOCK_DEPTH = BLOCK_BYTES / (TILE_COLUMNS * sizeof(Element));
-    for (int64_t first = 0; first < num_rows; first += ROWS_PER_PASS)
-        for (int64_t panel = begin; panel < panels.end; panel++)
-            for (int tile = 0; tile < TILES; tile++)
-                for (int64_t k = 0; k < depth; k += BLOCK_DEPTH) {
-                    const Element* block = weights + (panel * TILES + tile) * tile_size + k * TILE_COLUMNS;
-                    const int64_t block_depth = std::min(BLOCK_DEPTH, depth - k);
-                    const bool is_last = tile + 1 == TILES && k + block_depth == depth;
-                    int64_t line = 0;  // each tile of rows fetches another one of those that are read together
-                    for_tiles(std::min(ROWS_PER_PASS, num_rows - first), [&](int64_t row, auto tile_rows) {
-                        constexpr int NUM_ROWS = decltype(tile_rows)::value;
-                        Sum sums[NUM_ROWS][TILE_VECTORS];
-                        Sum(*so_far)[VECTORS] = partial + row;
-                        for (int r = 0; r < NUM_ROWS; r++)
-                            for (int v = 0; v < TILE_VECTORS; v++)
-                                sums[r][v] = k == 0 ? Sum{} : so_far[r][tile * TILE_VECTORS + v];
-                        const auto* left = rows.row(first + row) + k;
-                        const int64_t ahead = BLOCK_BYTES + line++ % LINES * LINE_BYTES;
-                        add_products<Type>(left, rows.stride, block, 0, block_depth, ahead, sums);
-                        for (int r = 0; r < NUM_ROWS; r++) {
-                            if (TILES > 1 || !is_last)
-                                for (int v = 0; v < TILE_VECTORS; v++)
-                                    so_far[r][tile * TILE_VECTORS + v] = sums[r][v];
-                            if (is_last) finish(first + row + r, panel, TILES > 1 ? so_far[r] : sums[r]);
-                        }
-                    });
+    Sum partial[ROWS_PER_PASS][VECTORS];  // sums of rows over the blocks so far
+    if constexpr (USES_TILES<Type>) {
+        const int64_t num_passes = (num_rows + ROWS_PER_PASS - 1) / ROWS_PER_PASS;
+        const int64_t rows_of_pass = (num_rows + num_passes - 1) / num_passes;
+        // All tiles have the same number of rows, so the last one may begin with rows of the one before.
+        const int64_t num_tiles = (rows_of_pass + TILE_ROWS - 1) / TILE_ROWS;
+        const int64_t tile_rows = (rows_of_pass + num_tiles - 1) / num_tiles;
+        begin_tiles(tile_rows);
+        for_blocks<Type>(num_rows, right, panels, [&](const Block<Type>& block) {
+            // The processor itself fetches what is read without a pause.
+            const int64_t next_bytes = num_tiles > 2 ? BLOCK_BYTES<Type> / num_tiles : 0;
+            for (int64_t tile = 0; tile < num_tiles; tile++) {
+                const int64_t first = block.rows.begin + tile * tile_rows;
+                const int64_t from = std::min(first, block.rows.end - tile_rows);
+                Sum(*sums)[VECTORS] = partial + tile * TILE_ROWS;
+                add_products_by_tiles<IS_INT8<Type>>(
+                    rows.row(from) + block.first, rows.stride * sizeof(*rows.row(0)), block.weights,
+                    block.depth / Type::GROUP, block.first == 0, block.next() + tile * next_bytes, next_bytes, sums
+                );
+                for (int64_t row = first; block.is_last && row < from + tile_rows; row++)
+                    finish(row, block.panel, sums[row - from]);
+            }
+        });
+        end_tiles();
+    } else {
+        // Additions to the same sum wait for each other, so a single row is multiplied by two panels at a time.
+        for (; num_rows == 1 && panels.begin + 2 <= panels.end; panels.begin += 2) {
+            Sum sums[1][2 * VECTORS] = {};
+            const int64_t tile_size = right.depth * TILE_COLUMNS;
+            const auto* from = static_cast<const typename Type::Element*>(right.panels) + panels.begin * TILES * tile_size;
+            const char* next = reinterpret_cast<const char*>(from) + BYTES_AHEAD;
+            add_products<Type>(rows.row(0), rows.stride, from, tile_size, right.depth, next, tile_size * sizeof(*from), sums);
+            finish(0, panels.begin, sums[0]);
+            finish(0, panels.begin + 1, sums[0] + VECTORS);
+        }
+        for_blocks<Type>(num_rows, right, panels, [&](const Block<Type>& block) {
+            const int64_t num_rows_of_block = block.rows.end - block.rows.begin, column = block.tile * TILE_VECTORS;
+            const int64_t next_bytes = BLOCK_BYTES<Type> * ROWS / (num_rows_of_block + ROWS - 1);
+            const char* next = block.next();
+            for_tiles(num_rows_of_block, [&](int64_t first, auto tile_rows) {
+                constexpr int NUM_ROWS = decltype(tile_rows)::value;
+                Sum sums[NUM_ROWS][TILE_VECTORS];
+                Sum(*so_far)[VECTORS] = partial + first;
+                for (int r = 0; r < NUM_ROWS; r++)
+                    for (int v = 0; v < TILE_VECTORS; v++) sums[r][v] = block.first == 0 ? Sum{} : so_far[r][column + v];
+                const int64_t row = block.rows.begin + first;
+                const auto* left = rows.row(row) + block.first;
+                add_products<Type>(left, rows.stride, block.weights, 0, block.depth, next, next_bytes, sums);
+                next += next_bytes;
+                for (int r = 0; r < NUM_ROWS; r++) {
+                    if (TILES > 1 || !block.is_last)
+                        for (int v = 0; v < TILE_VECTORS; v++) so_far[r][column + v] = sums[r][v];
+                    if (block.is_last) finish(row + r, block.panel, TILES > 1 ? so_far[r] : sums[r]);
                 }
+            });
+        });
+    }
 }
 
 // ------------------------------------------------------------------------------------------------- casts

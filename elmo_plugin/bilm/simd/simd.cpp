@@ -26,11 +26,18 @@ int for_type(int weight_bytes, const Function& function) {
 extern "C" {
 
 // Of the functions and structs of this library. Raise it here and in library.py whenever they change.
-int abi_version() { return 7; }
+int abi_version() { return 8; }
 
 // Columns of a panel, and of those that are multiplied at a time: see `in_panels` in panels.py.
 int panel_columns() { return PANEL; }
 int tile_columns() { return TILE_VECTORS * LANES; }
+
+// The depth of a matrix is a multiple of this.
+int depth_multiple(int weight_bytes) {
+    int multiple = 0;
+    for_type(weight_bytes, [&](auto type) { multiple = DEPTH_MULTIPLE<decltype(type)>; });
+    return multiple;
+}
 
 // Sets the functions GOMP_parallel, omp_get_max_threads, omp_get_num_threads and omp_get_thread_num of the library
 // whose threads torch uses. Without them, and in forked processes, each call starts threads.

@@ -9,6 +9,10 @@
 #include <random>
 #include <string>
 
+#if defined(__AMX_TILE__)
+#include <sys/syscall.h>
+#endif
+
 namespace {
 
 using Numbers = std::vector<float>;
@@ -56,7 +60,8 @@ struct OwnMatrix {
     Matrix matrix;
 
     OwnMatrix(int bytes, const Numbers& weight, int64_t groups, int64_t outputs, int64_t depth) {
-        const int64_t neighbours = 4 / bytes, padded = (depth + neighbours - 1) / neighbours * neighbours;
+        const int64_t neighbours = 4 / bytes, multiple = depth_multiple(bytes);
+        const int64_t padded = (depth + multiple - 1) / multiple * multiple;
         const int64_t per_panel = PANEL / groups, num_panels = (outputs + per_panel - 1) / per_panel;
         const int64_t tile = tile_columns();
         panels.resize(num_panels * padded * PANEL * bytes);
@@ -88,11 +93,7 @@ struct OwnMatrix {
 // A row, or the weights of an output, with the numbers that a product multiplies.
 Numbers as_multiplied(int bytes, const float* values, int64_t depth, bool is_weight) {
     Numbers numbers(values, values + depth);
-#ifdef ELMO_BFLOAT16_PRODUCTS
-    const bool rounds_rows = true;
-#else
-    const bool rounds_rows = false;
-#endif
+    const bool rounds_rows = std::is_same<BFloat16::RowElement, BFloat16::Element>::value;
     if (bytes == 2 && (is_weight || rounds_rows))
         for (float& number : numbers) number = as_floats(to_bfloat16(broadcast(number)) << 16)[0];
     if (bytes == 1) {
@@ -129,7 +130,7 @@ void check_products(int bytes, const Numbers& source, const Numbers& weight, int
 
 void products_are_sums() {
     for (int bytes : {4, 2, 1})
-        for (int64_t num_rows : {1, 2, 3, 4, 5, 6, 7, 13})
+        for (int64_t num_rows : {1, 2, 3, 4, 5, 6, 7, 13, 17, 40})
             for (int64_t outputs : {1, 5, 64, 131})
                 for (int64_t depth : {1, 7, 64, 130}) {
                     Numbers source = normal(num_rows * depth), weight = normal(outputs * depth);
@@ -139,9 +140,9 @@ void products_are_sums() {
                         for (float& number : *numbers) number = number < 0 ? -1 : 1;
                     check_products(bytes, source, weight, num_rows, outputs);
                 }
-    // Three blocks of weights, and two passes of rows.
+    // Three blocks of weights or more, and two passes of rows.
     for (int bytes : {4, 2, 1}) {
-        const int64_t num_rows = ROWS_PER_PASS + 7, depth = 2 * BLOCK_BYTES / (TILE_COLUMNS * bytes) + 1;
+        const int64_t num_rows = ROWS_PER_PASS + 7, depth = 2 * BLOCK_BYTES<Float32> / (TILE_COLUMNS * bytes) + 1;
         check_products(bytes, normal(num_rows * depth), normal(5 * depth), num_rows, 5);
     }
 }
@@ -360,6 +361,9 @@ void words_are_encoded() {
 }  // namespace
 
 int main() {
+#if defined(__AMX_TILE__)
+    if (syscall(SYS_arch_prctl, 0x1023, 18) != 0) std::abort();  // as in processor.py
+#endif
     const std::pair<const char*, std::function<void()>> tests[] = {
         {"products are sums", products_are_sums},
         {"layers are loops", layers_are_loops},
