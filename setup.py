@@ -45,6 +45,8 @@ COMPILER_FLAGS = [
     *("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-psabi"),
     # Debugging information is several times as large as the code.
     "-g0",
+    # Python's own flags may have it; with it, GCC keeps fewer vectors in registers.
+    "-fno-wrapv",
     # A row has the same result, to the bit, whichever rows it is multiplied with.
     "-ffp-contract=off",
 ]
