@@ -1,9 +1,18 @@
-"""The CPUs that this process may use."""
+"""The CPUs that this process may use, and whether other work keeps it from using them."""
 
 import functools
 import math
 import os
+import time
 from pathlib import Path
+from typing import Dict, NamedTuple, Tuple
+
+# A reading takes 10 to 20 microseconds for each thread.
+SECONDS_BETWEEN_READINGS = 0.5
+
+# Of the time that threads want to run. On a machine without other work they wait for about a hundredth of it;
+# beside a busy process for each CPU, for a third or half.
+CROWDED_SHARE = 0.2
 
 
 def usable_cpus() -> int:
@@ -56,6 +65,44 @@ def _quota_of(group: Path, version: int) -> float:
 @functools.cache
 def _own_quota() -> float:
     return cpu_quota()
+
+
+class _Reading(NamedTuple):
+    time: float
+    threads: Dict[
+        str, Tuple[int, int]
+    ]  # nanoseconds that each thread has run, and has waited for a CPU
+    is_crowded: bool
+
+
+_reading = _Reading(-math.inf, {}, False)
+
+
+def is_crowded() -> bool:
+    """
+    Return whether the threads of this process have lately waited for CPUs, because of other processes or of
+    its own threads. Always false where Linux does not say it.
+    """
+    global _reading
+    last, now = _reading, time.monotonic()
+    if now - last.time >= SECONDS_BETWEEN_READINGS:
+        threads = thread_times()
+        ran = waited = 0
+        for name in threads.keys() & last.threads.keys():
+            ran += threads[name][0] - last.threads[name][0]
+            waited += threads[name][1] - last.threads[name][1]
+        _reading = _Reading(now, threads, waited > CROWDED_SHARE * (ran + waited))
+    return _reading.is_crowded
+
+
+def thread_times(tasks: Path = Path("/proc/self/task")) -> Dict[str, Tuple[int, int]]:
+    """Return the nanoseconds that each thread has run, and has waited for a CPU, by its number."""
+    times = {}
+    for thread in os.listdir(tasks) if tasks.exists() else ():
+        fields = _read(tasks / thread / "schedstat").split()
+        if len(fields) == 3:  # not if it has just ended
+            times[thread] = int(fields[0]), int(fields[1])
+    return times
 
 
 def _read(path: Path) -> str:

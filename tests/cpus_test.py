@@ -1,7 +1,8 @@
 import math
 import os
+import threading
 from pathlib import Path
-from typing import Dict
+from typing import Dict, Tuple
 
 import pytest
 
@@ -93,3 +94,72 @@ def test_without_affinity_all_cpus_are_usable(monkeypatch: pytest.MonkeyPatch) -
     for count, usable in [(8, 8), (None, 1)]:
         monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
         assert cpus.usable_cpus() == usable
+
+
+class Machine:
+    """Threads that run and wait as told."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.threads: Dict[str, Tuple[int, int]] = {}
+        self.num_readings = 0
+
+    def read(self) -> Dict[str, Tuple[int, int]]:
+        self.num_readings += 1
+        return dict(self.threads)
+
+    def passes(self, seconds: float, **ran_and_waited: Tuple[int, int]) -> bool:
+        """Return whether it is crowded after these seconds."""
+        self.time += seconds
+        for name, (ran, waited) in ran_and_waited.items():
+            before = self.threads.get(name, (0, 0))
+            self.threads[name] = before[0] + ran, before[1] + waited
+        return cpus.is_crowded()
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(cpus, "_reading", cpus._Reading(-math.inf, {}, False))
+    monkeypatch.setattr(cpus, "thread_times", machine.read)
+    monkeypatch.setattr(cpus.time, "monotonic", lambda: machine.time)
+    return machine
+
+
+def test_a_machine_is_crowded_while_threads_wait_for_cpus(machine: Machine) -> None:
+    assert not machine.passes(0, main=(100, 900), worker=(100, 900))  # The past is not known.
+    assert not machine.passes(1, main=(100, 1), worker=(100, 1))
+    assert machine.passes(1, main=(100, 0), worker=(100, 60))
+    assert not machine.passes(1, main=(100, 40), worker=(100, 0))
+    assert machine.passes(1, main=(100, 40), worker=(100, 40))
+    assert not machine.passes(1)  # No thread has run.
+
+
+def test_threads_that_start_or_end_do_not_count(machine: Machine) -> None:
+    machine.passes(0, main=(100, 0), ending=(100, 900))
+    del machine.threads["ending"]
+    assert not machine.passes(1, main=(100, 0), starting=(100, 900))
+    assert machine.passes(1, main=(100, 0), starting=(100, 900))
+
+
+def test_times_are_read_twice_a_second(machine: Machine) -> None:
+    machine.passes(0)
+    assert [machine.passes(0.1, main=(1, 1)) for _ in range(4)] == [False] * 4
+    assert machine.num_readings == 1
+    machine.passes(0.2)
+    assert machine.num_readings == 2
+
+
+def test_times_of_threads(tmp_path: Path) -> None:
+    for name, text in {"7": "30 20 1\n", "8": "3 4 1\n", "9": ""}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "schedstat").write_text(text)
+    (tmp_path / "10").mkdir()
+    assert cpus.thread_times(tmp_path) == {"7": (30, 20), "8": (3, 4)}
+    assert cpus.thread_times(tmp_path / "none") == {}
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="Linux says it")
+def test_this_process_has_times() -> None:
+    own = cpus.thread_times()[str(threading.get_native_id())]
+    assert own[0] > 0

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
-from elmo_plugin.cpus import usable_cpus
+from elmo_plugin.cpus import is_crowded, usable_cpus
 from elmo_plugin.errors import warn_once
 
 logger = logging.getLogger(__name__)
@@ -22,6 +22,10 @@ ABI_VERSION = 7
 
 # For each thread of a call; with less, it takes longer to start a thread than to do its work.
 MULTIPLICATIONS_PER_THREAD = 1_000_000
+
+# On a crowded machine a thread starts when it gets a CPU. Until then the others wait, and OpenMP spins for
+# milliseconds, so each thread must have this many times as much to do.
+CROWD_FACTOR = 250
 
 _PROCESS = os.getpid()
 _TORCH_THREADS = torch.get_num_threads()  # Later another number is the user's choice.
@@ -188,7 +192,10 @@ def c_fields(c_type: Any, names: str) -> List[Tuple[str, Any]]:
 
 def num_threads_for(multiplications: float) -> int:
     """Return the number of threads that are worth starting."""
-    return max(1, min(most_threads(), int(multiplications / MULTIPLICATIONS_PER_THREAD)))
+    most = min(most_threads(), int(multiplications / MULTIPLICATIONS_PER_THREAD))
+    if most > 1 and is_crowded():
+        most = min(most, int(multiplications / MULTIPLICATIONS_PER_THREAD / CROWD_FACTOR))
+    return max(1, most)
 
 
 def most_threads() -> int:

@@ -9,17 +9,20 @@ from elmo_plugin.bilm.simd.library import MULTIPLICATIONS_PER_THREAD, most_threa
 
 @pytest.fixture
 def torch_has_four_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default, on a machine without quotas."""
+    """By default, on a machine without quotas and other work."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     monkeypatch.setattr(library, "_TORCH_THREADS", 4)
     monkeypatch.setattr(library, "usable_cpus", lambda: 8)
+    monkeypatch.setattr(library, "is_crowded", lambda: False)
 
 
 @pytest.mark.usefixtures("torch_has_four_threads")
 def test_each_thread_has_enough_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     work = [number * MULTIPLICATIONS_PER_THREAD for number in (0, 0.5, 1.5, 3, 100, 600, 10_000)]
     assert list(map(num_threads_for, work)) == [1, 1, 1, 3, 4, 4, 4]
+    monkeypatch.setattr(library, "is_crowded", lambda: True)
+    assert list(map(num_threads_for, work)) == [1, 1, 1, 1, 1, 2, 4]
 
 
 @pytest.mark.usefixtures("torch_has_four_threads")
