@@ -8,7 +8,7 @@ PACKAGE = Path(__file__).parents[1] / "elmo_plugin"
 
 # From the lowest level to the highest; parts of one level do not import each other.
 CORE = [
-    ("elmo_plugin.errors",),
+    ("elmo_plugin.errors", "elmo_plugin.cpus"),
     ("elmo_plugin.compat.environment", "elmo_plugin.files"),
     ("elmo_plugin.arguments",),
     ("elmo_plugin.bilm",),

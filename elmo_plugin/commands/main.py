@@ -16,6 +16,7 @@ from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional
 import elmo_plugin
 from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.compat.environment import INSTALL_ALLENNLP
+from elmo_plugin.cpus import affinity_cpus, usable_cpus
 from elmo_plugin.errors import ConfigurationError, needing
 
 INTERRUPTED = 130  # the exit status of shells for Ctrl-C
@@ -70,6 +71,9 @@ def main(words: Optional[Sequence[str]] = None) -> None:
     """Run the command that these words name, by default those of the command line."""
     words = sys.argv[1:] if words is None else words
     is_debugging = DEBUG in words
+    if usable_cpus() < affinity_cpus():
+        # A quota, which torch, not yet imported, would not know.
+        os.environ.setdefault("OMP_NUM_THREADS", str(usable_cpus()))
     logging.basicConfig(
         format="%(levelname)s: %(message)s", level=logging.INFO if is_debugging else logging.WARNING
     )

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional
 
 from allennlp.common import Params
 from allennlp.common.tqdm import Tqdm
-from joblib import cpu_count
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
+from elmo_plugin.cpus import usable_cpus
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder, replaced_file
 from elmo_plugin.report.tables import ReportOptions, check_option, shell_command, versions
@@ -134,8 +134,8 @@ def train(
         for folder in folders.values():
             folder.check()
         unfinished = [folder for folder in folders.values() if not folder.is_finished()]
-        num_parallel = max(1, min(options.jobs or cpu_count(), len(unfinished)))
-        num_threads = max(1, cpu_count() // num_parallel)
+        num_parallel = max(1, min(options.jobs or usable_cpus(), len(unfinished)))
+        num_threads = max(1, usable_cpus() // num_parallel)
         if options.dry_run:
             for folder in unfinished:
                 folder.prepare()

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from typing import Any, List
+from typing import Any, List, Optional
 
 import pytest
 from allennlp.commands.subcommand import Subcommand
@@ -76,6 +76,28 @@ print({{"torch", "allennlp"}} & set(sys.modules))
 """
         process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert process.stdout.splitlines()[-1] == "set()", process.stderr
+
+
+@pytest.mark.parametrize(
+    "chosen, usable, expected",
+    [(None, 2, "2"), ("3", 2, "3"), (None, 4, None)],
+    ids=["quota", "chosen", "no_quota"],
+)
+def test_torch_takes_as_many_threads_as_a_quota_allows(
+    chosen: Optional[str],
+    usable: int,
+    expected: Optional[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    monkeypatch.setattr(main_module, "affinity_cpus", lambda: 4)
+    monkeypatch.setattr(main_module, "usable_cpus", lambda: usable)
+    environment = {**os.environ, **({"OMP_NUM_THREADS": chosen} if chosen else {})}
+    if chosen is None:
+        environment.pop("OMP_NUM_THREADS", None)
+    monkeypatch.setattr(os, "environ", environment)
+    main(["models"])
+    assert environment.get("OMP_NUM_THREADS") == expected
 
 
 def test_the_version(capsys: Any) -> None:

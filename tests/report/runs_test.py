@@ -76,7 +76,7 @@ class TestTrain:
     def test_runs_share_the_cores(
         self, training: FakeTraining, options: Options, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(runs, "cpu_count", lambda: 4)
+        monkeypatch.setattr(runs, "usable_cpus", lambda: 4)
         for jobs, threads in [(1, 4), (3, 1), (None, 1)]:
             given = options(jobs=jobs)
             shutil.rmtree(given.runs_folder, ignore_errors=True)
@@ -164,7 +164,7 @@ class TestDryRun:
         for line, expected in zip(self.lines(given, capsys), runs_of(given).values(), strict=True):
             words = shlex.split(line)
             folder = f"{given.output}/runs/{expected.name}"
-            threads = f"OMP_NUM_THREADS={runs.cpu_count()}"
+            threads = f"OMP_NUM_THREADS={runs.usable_cpus()}"
             program = [threads, sys.executable, "-m", "allennlp", "train"]
             assert words[:8] == [*program, f"{folder}.json", "-s", folder]
             assert json.loads(Path(f"{folder}.json").read_text()) == expected.config

@@ -6,7 +6,13 @@ from typing import List, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.simd.library import addresses, c_fields, call, num_threads_for
+from elmo_plugin.bilm.simd.library import (
+    addresses,
+    c_fields,
+    call,
+    most_threads,
+    num_threads_for,
+)
 from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, c_matrix, in_panels
 
 # About the number of windows of a word, to choose the number of threads.
@@ -81,7 +87,8 @@ def pool_words_backward(
         filters[number] = _CFilters(
             *addresses((by_window[number], shape), (gradients[number], shape)), width, count
         )
-    num_threads = torch.get_num_threads()
+    # In a crowd too: the sum of gradients depends on it.
+    num_threads = most_threads()
     embedding_gradients = embedding.new_zeros(num_threads, *embedding.shape)
     encoder = CEncoder(
         *addresses((embedding, embedding.shape)), *embedding.shape, num_convolutions=len(weights)

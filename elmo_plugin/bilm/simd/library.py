@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
+from elmo_plugin.cpus import is_crowded, usable_cpus
 from elmo_plugin.errors import warn_once
 
 logger = logging.getLogger(__name__)
@@ -22,7 +23,12 @@ ABI_VERSION = 8
 # For each thread of a call; with less, it takes longer to start a thread than to do its work.
 MULTIPLICATIONS_PER_THREAD = 1_000_000
 
+# On a crowded machine a thread starts when it gets a CPU. Until then the others wait, and OpenMP spins for
+# milliseconds, so each thread must have this many times as much to do.
+CROWD_FACTOR = 250
+
 _PROCESS = os.getpid()
+_TORCH_THREADS = torch.get_num_threads()  # Later another number is the user's choice.
 
 
 class VectorUnit(NamedTuple):
@@ -126,9 +132,13 @@ def library_of(unit: str) -> ctypes.CDLL:
 
 
 def openmp_functions() -> Sequence[Optional[ctypes.c_void_p]]:
-    """Return the addresses of functions of the OpenMP library whose threads torch uses, or `None`s."""
+    """
+    Return the addresses of functions of the OpenMP library whose threads torch uses. `None`s if it is
+    another kind of library, or if torch's threads, which all wake up and spin, are more than we may use.
+    """
     names = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
-    if os.getpid() == _PROCESS:  # The threads of another process do not run in its forks.
+    # The threads of another process do not run in its forks.
+    if os.getpid() == _PROCESS and most_threads() == torch.get_num_threads():
         try:
             # Loaded already. The libraries that it depends on are searched, too.
             torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib/libtorch_cpu.so"))
@@ -183,7 +193,20 @@ def c_fields(c_type: Any, names: str) -> List[Tuple[str, Any]]:
 
 def num_threads_for(multiplications: float) -> int:
     """Return the number of threads that are worth starting."""
-    return max(1, min(torch.get_num_threads(), int(multiplications / MULTIPLICATIONS_PER_THREAD)))
+    most = min(most_threads(), int(multiplications / MULTIPLICATIONS_PER_THREAD))
+    if most > 1 and is_crowded():
+        most = min(most, int(multiplications / MULTIPLICATIONS_PER_THREAD / CROWD_FACTOR))
+    return max(1, most)
+
+
+def most_threads() -> int:
+    """
+    Return the number of torch's threads but, if the user has not chosen it, at most that of the CPUs that
+    this process may use: torch does not know of quotas.
+    """
+    threads = torch.get_num_threads()
+    is_chosen = threads != _TORCH_THREADS or "OMP_NUM_THREADS" in os.environ
+    return threads if is_chosen else min(threads, usable_cpus())
 
 
 def call(unit: str, function: str, *arguments: object) -> None:
