@@ -1,10 +1,8 @@
 """Fast inference: an immutable snapshot of a biLM, the vectors that it keeps, and when `Elmo` runs one."""
 
-import ctypes
 import logging
-import sys
 import threading
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -16,8 +14,8 @@ from elmo_plugin.bilm.interception import are_plain, eager
 from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
-from elmo_plugin.bilm.steps import State
-from elmo_plugin.bilm.weights import opened_weights
+from elmo_plugin.bilm.steps import LSTMTensors, State
+from elmo_plugin.bilm.weights import opened_weights, release_freed_memory
 from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.files.text import FileName
 
@@ -46,9 +44,11 @@ class FrozenBiLM:
 
     options : `BiLMOptions`
         The sizes.
-    modules : `Iterator[torch.nn.Module]`
-        The parts of a `BiLM` in the order of `names_of_parts`, all on `device`. Each is copied before the
-        next is requested, so that it can be loaded only then.
+    encoder : `torch.nn.Module`
+        The character encoder of a `BiLM`, on `device`.
+    layers : `Iterable[LSTMTensors]`
+        Its LSTMs in the order of `names_of_parts`, on `device`. Each matrix is copied before the next is
+        requested, so that it can be loaded only then.
     settings : `InferenceSettings`
         How it runs.
     device : `torch.device`
@@ -75,7 +75,8 @@ class FrozenBiLM:
     def __init__(
         self,
         options: BiLMOptions,
-        modules: Iterator[torch.nn.Module],
+        encoder: torch.nn.Module,
+        layers: Iterable[LSTMTensors],
         settings: InferenceSettings,
         device: torch.device,
     ) -> None:
@@ -88,7 +89,7 @@ class FrozenBiLM:
             torch.no_grad(),
             torch.autocast(device.type, enabled=False),
         ):
-            self._runner: Runner = runner.prepare(modules, self.precision)
+            self._runner: Runner = runner.prepare(encoder, layers, self.precision)
         self.kernel = self._runner.name
         self._marks = sentence_marks().to(device)  # (2, 50)
         self.words = WordVectors(settings.word_cache_size)
@@ -105,8 +106,8 @@ class FrozenBiLM:
     ) -> "FrozenBiLM":
         """
         Load files, which are named as for `BiLM.from_files`. `settings` are the fields of
-        `InferenceSettings`. Of bilm-tf's files, one part of the biLM at a time is in memory beside its packed
-        copy.
+        `InferenceSettings`. Of bilm-tf's files, the character encoder, and then one matrix of the LSTMs at a
+        time, is in memory beside what is packed.
 
         # Raises
 
@@ -121,20 +122,19 @@ class FrozenBiLM:
             return BiLM.from_files(options_path, weight_path).to(device).freeze(**settings)
         options = BiLMOptions.from_file(options_path)
         bilm = BiLM.without_weights(options)
+        name_of_encoder, *names_of_layers = bilm.names_of_parts
         with opened_weights(bilm, weight_path) as weights:
+            weights.load(bilm, name_of_encoder)
 
-            def modules() -> Iterator[torch.nn.Module]:
-                for name in bilm.names_of_parts:
-                    weights.load(bilm, name)
-                    part = bilm.get_submodule(name)
-                    yield part.to(device)
-                    part.to_empty(device="meta")
+            def layers() -> Iterator[LSTMTensors]:
+                # It is packed by now.
+                bilm.character_encoder.to_empty(device="meta")
+                for name in names_of_layers:
+                    yield weights.lstm(bilm, name, device)
 
-            frozen = cls(options, modules(), checked, device)
+            frozen = cls(options, bilm.character_encoder.to(device), layers(), checked, device)
             frozen.weights_sha256 = weights.sha256()
-        # glibc would keep what loading has freed: 26 MB for the paper's model.
-        if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim"):
-            ctypes.CDLL(None).malloc_trim(0)
+        release_freed_memory()
         return frozen
 
     @classmethod
@@ -152,8 +152,9 @@ class FrozenBiLM:
             raise ConfigurationError(
                 f"The biLM cannot be frozen: {reason}. Undo that, or run the BiLM itself."
             )
-        modules = (bilm.get_submodule(name) for name in bilm.names_of_parts)
-        return cls(bilm.options, modules, settings, next(bilm.parameters()).device)
+        layers = [layer.tensors() for layer in (*bilm.forward_layers, *bilm.backward_layers)]
+        device = next(bilm.parameters()).device
+        return cls(bilm.options, bilm.character_encoder, layers, settings, device)
 
     def __deepcopy__(self, memo: Any) -> "FrozenBiLM":
         return self

@@ -119,16 +119,17 @@ def run_side_by_side(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> Li
 def _run_together(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> List[Outcome]:
     """Run layers by the C++ library where it is compiled for the processor, else by torch's operations."""
     tensors = [layer.tensors() for layer in layers]
+    weights = [layer.weight for layer in tensors]
     runs = [
         Run(inputs.to(weight), step_sizes, state.to(weight), cell.to(weight))
-        for (weight, *_), (inputs, step_sizes, state, cell) in zip(tensors, runs)
+        for weight, (inputs, step_sizes, state, cell) in zip(weights, runs)
     ]
-    like = tensors[0].weight
+    like = weights[0]
     device_type, product_type = like.device.type, like.dtype
     if torch.is_autocast_enabled(device_type):
         product_type = torch.get_autocast_dtype(device_type)
     unit = training_unit(like, product_type)
-    if unit is None or any(layer.weight.dtype != torch.float32 for layer in tensors):
+    if unit is None or any(weight.dtype != torch.float32 for weight in weights):
         prepared = [
             PreparedLayer.of(layer, lambda weight: functools.partial(linear, weight=weight))
             for layer in tensors

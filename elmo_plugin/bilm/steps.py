@@ -1,6 +1,7 @@
 """The steps of an LSTM over packed sequences, in operations of torch."""
 
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -13,7 +14,8 @@ State = Tuple[Tensor, Tensor]
 TOKENS_PER_BLOCK = 2048
 
 
-class LSTMTensors(NamedTuple):
+@dataclass(frozen=True)
+class LSTMTensors:
     """
     The weights of an LSTM layer.
 
@@ -49,6 +51,13 @@ class LSTMTensors(NamedTuple):
     def input_dim(self) -> int:
         """Width of the inputs."""
         return self.weight.size(1) - self.state_dim
+
+    def matrices(self) -> Iterator[Tensor]:
+        """Yield the weights for inputs, those for states, and the projection, if there is one."""
+        yield self.weight[:, : self.input_dim]
+        yield self.weight[:, self.input_dim :]
+        if self.projection is not None:
+            yield self.projection
 
 
 class Run(NamedTuple):
@@ -110,11 +119,12 @@ class PreparedLayer(NamedTuple):
 
     @classmethod
     def of(cls, layer: LSTMTensors, prepare: Callable[[Tensor], Any]) -> "PreparedLayer":
-        """Prepare each matrix of a layer."""
+        """Prepare each matrix of a layer, and release it before the next one is requested."""
+        for_inputs, for_states, *projection = map(prepare, layer.matrices())
         return cls(
-            prepare(layer.weight[:, : layer.input_dim]),
-            prepare(layer.weight[:, layer.input_dim :]),
-            None if layer.projection is None else prepare(layer.projection),
+            for_inputs,
+            for_states,
+            projection[0] if projection else None,
             layer.bias,
             layer.cell_clip,
             layer.proj_clip,

@@ -1,10 +1,13 @@
 """Weight files of bilm-tf: their layout in HDF5, and how they are checked, read and written."""
 
+import ctypes
 import hashlib
 import json
 import os
 import re
+import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import h5py
@@ -13,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from elmo_plugin.bilm.steps import LSTMTensors
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName
@@ -22,7 +26,7 @@ MANY_LANGS_GROUP = "token_embedder"
 BILM_GROUPS = ("char_embed", "CNN", "CNN_high_", "CNN_proj", "RNN_", MANY_LANGS_GROUP)
 
 # Large datasets are read in parts of this size: only one part is in memory twice.
-BYTES_PER_PART = 2**21
+BYTES_PER_PART = 2**20
 
 
 def _same(parameter: Tensor) -> Tensor:
@@ -112,53 +116,94 @@ class WeightFile:
 
     def __init__(self, file: h5py.File, layout: List[WeightEntry], name: FileName) -> None:
         self._file = file
-        self._layout = layout
+        self._layout = {entry.parameter: entry for entry in layout}
         self._name = name
-        self._checksum = hashlib.sha256()
+        # Of each dataset, as its parts may be read before and after others.
+        self._checksums = {
+            entry.dataset: _checksum(entry.dataset, file[entry.dataset].shape) for entry in layout
+        }
 
     # Parameters made in inference mode have no version.
     @torch.inference_mode(False)
     def load(self, bilm: torch.nn.Module, part: str) -> None:
         """
-        Replace the parameters of a submodule of `bilm`, of that name, by those of the file, as float32 copies
-        on the CPU, frozen. The parts of a biLM are loaded in the order of `BiLM.names_of_parts`.
+        Replace a parameter of `bilm`, or those of a submodule, of that name, by those of the file, frozen.
+
+        # Raises
+
+        `ConfigurationError` as `read`.
+        """
+        for parameter in self._layout:
+            owner, _, name = parameter.rpartition(".")
+            if f"{parameter}.".startswith(f"{part}."):
+                tensor = self.read(bilm, parameter)
+                setattr(bilm.get_submodule(owner), name, Parameter(tensor, requires_grad=False))
+
+    def lstm(self, bilm: Any, part: str, device: torch.device) -> "StoredLSTM":
+        """
+        Return an LSTM layer on a device, in place of the submodule of `bilm` of that name, which is on the
+        meta device. Each of its matrices is read when it is requested.
+
+        # Raises
+
+        `ConfigurationError` as `read`, also when a matrix is requested.
+        """
+        self.load(bilm, f"{part}.gate_bias")
+        layer = bilm.get_submodule(part).tensors()
+
+        def read(name: str, columns: slice) -> Tensor:
+            release_freed_memory()
+            return self.read(bilm, f"{part}.{name}", columns).to(device)
+
+        return StoredLSTM(**{**vars(layer), "bias": layer.bias.to(device), "read": read})
+
+    def read(self, bilm: torch.nn.Module, parameter: str, columns: slice = slice(None)) -> Tensor:
+        """
+        Return a parameter, or some columns of the weight of an LSTM, as a float32 copy on the CPU. The first
+        columns are read first.
 
         # Raises
 
         `ConfigurationError` if a weight is NaN or infinite in float32.
         """
-        for entry in self._layout:
-            owner, _, name = entry.parameter.rpartition(".")
-            if not entry.parameter.startswith(f"{part}."):
-                continue
-            shape = bilm.get_parameter(entry.parameter).shape
-            # Zeros: the embedding of padding is not in the file.
-            tensor = torch.zeros(shape, dtype=torch.float32, device="cpu")
-            self._read(entry, entry.as_dataset(tensor))
-            setattr(bilm.get_submodule(owner), name, Parameter(tensor, requires_grad=False))
-
-    def sha256(self) -> str:
-        """Return the checksum of what was loaded, that of `weights_checksum`."""
-        return self._checksum.hexdigest()
-
-    def _read(self, entry: WeightEntry, target: Tensor) -> None:
-        """Copy a dataset into `target`, a tensor of its shape, and check that it is finite."""
-        dataset = self._file[entry.dataset]
-        self._checksum.update(_checksum_header(entry.dataset, dataset.shape))
+        entry = self._layout[parameter]
+        shape = bilm.get_parameter(parameter)[..., columns].shape
+        # Zeros: the embedding of padding is not in the file.
+        tensor = torch.zeros(shape, dtype=torch.float32, device="cpu")
+        target, dataset = entry.as_dataset(tensor), self._file[entry.dataset]
+        start = columns.start or 0  # rows of the dataset
         rows_per_part = max(1, len(dataset) * BYTES_PER_PART // max(1, dataset.nbytes))
-        for first in range(0, len(dataset), rows_per_part):
-            rows = slice(first, first + rows_per_part)
+        for first in range(0, len(target), rows_per_part):
+            rows = slice(first, min(first + rows_per_part, len(target)))
             # Overflows become infinite, and are found below.
             with numpy.errstate(over="ignore"):
-                part = dataset[rows].astype("<f4", copy=False)
+                part = dataset[start + rows.start : start + rows.stop].astype("<f4", copy=False)
             # NaN and infinity make their sum NaN or infinite, and sums are several times as fast as isfinite.
             if not numpy.isfinite(part.sum(dtype=numpy.float64)):
                 raise ConfigurationError(
                     f"{self._name}: dataset {entry.dataset} holds NaN or infinite values, expected finite "
                     "float32 weights. The file is damaged, or its training diverged; get another copy."
                 )
-            self._checksum.update(part.tobytes())
+            self._checksums[entry.dataset].update(part)
             target[rows] = torch.from_numpy(part)
+        return tensor
+
+    def sha256(self) -> str:
+        """Return the checksum of what was loaded, that of `weights_checksum`."""
+        return _combined(list(self._checksums.values()))
+
+
+@dataclass(frozen=True)
+class StoredLSTM(LSTMTensors):
+    """An LSTM layer whose `weight` and `projection` are on the meta device, until `read` returns them."""
+
+    read: Callable[[str, slice], Tensor]
+
+    def matrices(self) -> Iterator[Tensor]:
+        yield self.read("gate_weight", slice(self.input_dim))
+        yield self.read("gate_weight", slice(self.input_dim, None))
+        if self.projection is not None:
+            yield self.read("projection", slice(None))
 
 
 @contextmanager
@@ -182,6 +227,12 @@ def opened_weights(bilm: Any, weight_file: FileName) -> Iterator[WeightFile]:
             raise ConfigurationError(
                 f"{weight_file}: the file changed while it was read. Load it again when it is complete."
             )
+
+
+def release_freed_memory() -> None:
+    """Return freed memory to the system. glibc would keep it: 26 MB after loading the paper's model."""
+    if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim"):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def read_group(weight_file: FileName, group: str) -> Dict[str, Tensor]:
@@ -246,16 +297,21 @@ def weights_checksum(bilm: Any) -> str:
     Return the SHA-256 of the weights of a `BiLM` in float32, by the names of datasets. It is the same
     whatever the type in the file that they were read from.
     """
-    checksum = hashlib.sha256()
+    checksums = []
     for entry in weight_layout(bilm):
         array = _as_array(entry.as_dataset(bilm.get_parameter(entry.parameter)))
-        checksum.update(_checksum_header(entry.dataset, array.shape))
-        checksum.update(array.astype("<f4").tobytes())
-    return checksum.hexdigest()
+        checksums.append(_checksum(entry.dataset, array.shape))
+        checksums[-1].update(array.astype("<f4").tobytes())
+    return _combined(checksums)
 
 
-def _checksum_header(dataset: str, shape: Tuple[int, ...]) -> bytes:
-    return f"{dataset} {shape}".encode()
+def _checksum(dataset: str, shape: Tuple[int, ...]) -> Any:
+    """Return the checksum of a dataset that nothing has been read of."""
+    return hashlib.sha256(f"{dataset} {shape}".encode())
+
+
+def _combined(checksums: List[Any]) -> str:
+    return hashlib.sha256(b"".join(one.digest() for one in checksums)).hexdigest()
 
 
 def _as_array(tensor: Tensor) -> numpy.ndarray:

@@ -6,6 +6,9 @@ import pickle
 import random
 import shutil
 import threading
+import weakref
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
@@ -20,9 +23,10 @@ from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.frozen import SentenceActivations, WordVectors
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.runners import PRECISIONS
+from elmo_plugin.bilm.weights import WeightFile
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
+from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
 
 CHARACTER_IDS = batch_to_ids(SENTENCES)
 
@@ -69,7 +73,34 @@ def test_files_and_bilms_give_the_same_to_the_bit(
     from_files = FrozenBiLM.from_files(*bilm_files, **settings)
     frozen = BiLM.from_files(*bilm_files).freeze(**settings)
     assert from_files.precision == frozen.precision
+    assert from_files.weights_sha256 == frozen.weights_sha256
     assert torch.equal(activations(from_files), activations(frozen))
+
+
+@pytest.mark.parametrize("cell_size", [20, 6])
+@pytest.mark.parametrize("kernel", ["auto", "reference"])
+def test_one_matrix_of_the_lstms_is_in_memory_at_a_time(
+    kernel: str, cell_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside what is packed."""
+    bilm = randomize(BiLM(replace(TINY_OPTIONS, cell_size=cell_size)))
+    files = tmp_path / "options.json", tmp_path / "weights.hdf5"
+    bilm.save(*files)
+    read, matrices = WeightFile.read, []
+
+    def watched(self: WeightFile, *arguments: Any) -> Tensor:
+        assert not any(matrix() is not None for matrix in matrices)
+        tensor = read(self, *arguments)
+        if "_layers" in arguments[1] and tensor.dim() == 2:
+            matrices.append(weakref.ref(tensor))
+        return tensor
+
+    monkeypatch.setattr(WeightFile, "read", watched)
+    frozen = FrozenBiLM.from_files(*files, kernel=kernel, precision="int8")
+    # Of two layers in two directions: for inputs, for states, and the projection where cells are wider.
+    assert len(matrices) == 4 * (3 if cell_size > 6 else 2)
+    expected = bilm.requires_grad_(False).freeze(kernel=kernel, precision="int8")
+    assert torch.equal(activations(frozen), activations(expected))
 
 
 def test_carried_states_go_in_and_come_out(make: Make, bilm_files: BiLMFiles) -> None:

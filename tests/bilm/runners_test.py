@@ -21,7 +21,7 @@ from elmo_plugin.bilm.runners import PRECISIONS, Runner, choose_runner
 from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
 from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.bilm.runners.triton_runner import TritonRunner
-from elmo_plugin.bilm.simd import library
+from elmo_plugin.bilm.simd import library, panels
 from elmo_plugin.bilm.simd import lstm as simd_lstm
 from elmo_plugin.bilm.simd.library import (
     VECTOR_UNITS,
@@ -59,13 +59,14 @@ def skip_without(name: str, precision: str) -> None:
         pytest.skip(f"{name} does not run {precision} here: {reason}.")
 
 
-def prepared(name: str, precision: str, *modules: torch.nn.Module) -> Runner:
+def prepared(name: str, precision: str, encoder: torch.nn.Module, *layers: ProjectedLSTM) -> Runner:
     """Return a runner of an encoder, forward layers and backward layers."""
     skip_without(name, precision)
+    tensors = [layer.tensors() for layer in layers]
     if name in UNITS:
-        return SIMDRunner.prepare(iter(modules), precision, name)
+        return SIMDRunner.prepare(encoder, tensors, precision, name)
     runner = ReferenceRunner if name == "reference" else TritonRunner
-    return runner.prepare(iter(modules), precision)
+    return runner.prepare(encoder, tensors, precision)
 
 
 CASES = [
@@ -233,6 +234,19 @@ def test_threads_and_blocks_change_nothing(
         monkeypatch.setattr(simd_lstm, "BYTES_SIDE_BY_SIDE", bytes_side_by_side)
         for ours in runner.layers[0]([one_run] * 2):
             assert all(torch.equal(a, b) for a, b in zip(ours, expected))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("unit, precision", SIMD_CASES)
+def test_blocks_that_are_packed_together_change_nothing(
+    unit: str, precision: str, shape: Tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = new_layer(shape)
+    inputs, step_sizes = inputs_of([3, 2], shape[0])
+    expected = run(unit, precision, layer, inputs, step_sizes)
+    monkeypatch.setattr(panels, "WEIGHTS_PER_BLOCK", 1)
+    ours = run(unit, precision, layer, inputs, step_sizes)
+    assert all(torch.equal(a, b) for a, b in zip(ours, expected))
 
 
 THREADS = """

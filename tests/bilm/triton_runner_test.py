@@ -67,8 +67,8 @@ def run(
         )
         for layer in layers
     ]
-    modules = [module.to(device) for module in (new_encoder("relu"), *layers)]
-    return runner.prepare(iter(modules), precision).layers[0](runs)
+    tensors = [layer.to(device).tensors() for layer in layers]
+    return runner.prepare(new_encoder("relu").to(device), tensors, precision).layers[0](runs)
 
 
 def assert_equals_the_reference(
@@ -183,7 +183,8 @@ class TestOnAGPU:
     def test_it_does_not_wait_for_the_gpu(self, precision: str) -> None:
         layers = [layer.to("cuda") for layer in new_layers(96, 48)]
         encoder = new_encoder("relu").to("cuda")
-        runner = TritonRunner.prepare(iter([encoder, *layers]), precision)
+        tensors = [layer.tensors() for layer in layers]
+        runner = TritonRunner.prepare(encoder, tensors, precision)
         inputs = torch.randn(6, 48, device="cuda")
         runs = [new_run(layer, inputs, [3, 2, 1]) for layer in layers]
         # First it compiles.

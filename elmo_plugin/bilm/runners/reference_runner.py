@@ -2,17 +2,16 @@
 
 import copy
 import functools
-from typing import Iterator, List, Optional, Sequence, cast
+from typing import Iterable, List, Optional, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
-from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.runners.runner import Encode, Runner, frozen_encoder
 from elmo_plugin.bilm.simd.panels import largest_of_pairs, quantized
-from elmo_plugin.bilm.steps import Outcome, PreparedLayer, Product, Run, run_loop
+from elmo_plugin.bilm.steps import LSTMTensors, Outcome, PreparedLayer, Product, Run, run_loop
 
 
 class ReferenceRunner(Runner):
@@ -30,15 +29,15 @@ class ReferenceRunner(Runner):
         return None
 
     @classmethod
-    def prepare(cls, modules: Iterator[torch.nn.Module], precision: str) -> "ReferenceRunner":
-        encode = frozen_encoder(next(modules), lambda one: encoder_in_torch(one, precision))
-        layers = [
-            PreparedLayer.of(
-                cast(ProjectedLSTM, module).tensors(), lambda weight: product_by(weight, precision)
-            )
-            for module in modules
+    def prepare(
+        cls, encoder: torch.nn.Module, layers: Iterable[LSTMTensors], precision: str
+    ) -> "ReferenceRunner":
+        encode = frozen_encoder(encoder, lambda one: encoder_in_torch(one, precision))
+        prepared = [
+            PreparedLayer.of(layer, lambda weight: product_by(weight, precision))
+            for layer in layers
         ]
-        return cls(encode, layers, _run_in_turn)
+        return cls(encode, prepared, _run_in_turn)
 
 
 def _run_in_turn(layers: Sequence[PreparedLayer], runs: List[Run]) -> List[Outcome]:

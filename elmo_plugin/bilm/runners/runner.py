@@ -3,14 +3,14 @@
 import copy
 import functools
 from abc import ABC, abstractmethod
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.many_langs import ManyLangsEncoder
-from elmo_plugin.bilm.steps import Outcome, Run, RunLayer
+from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Run, RunLayer
 
 # From character ids, `(num_words, 50)`, to vectors, `(num_words, projection_dim)`.
 Encode = Callable[[Tensor], Tensor]
@@ -58,10 +58,12 @@ class Runner(ABC):
 
     @classmethod
     @abstractmethod
-    def prepare(cls, modules: Iterator[torch.nn.Module], precision: str) -> "Runner":
+    def prepare(
+        cls, encoder: torch.nn.Module, layers: Iterable[LSTMTensors], precision: str
+    ) -> "Runner":
         """
         Copy the weights of a character encoder, the LSTMs of the forward direction and those of the backward
-        direction. Each is used before the next is asked for.
+        direction. Each layer, and each of its `matrices`, is copied before the next is requested.
         """
 
 

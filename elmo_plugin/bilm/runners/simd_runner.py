@@ -2,14 +2,13 @@
 
 import ctypes
 import functools
-from typing import Any, Dict, Iterator, List, Optional, cast
+from typing import Any, Dict, Iterable, List, Optional, cast
 
 import torch
 from torch import Tensor
 from torch.nn import Conv1d, Linear
 
 from elmo_plugin.bilm.character_encoder import CharacterEncoder, Highway
-from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.runners.runner import Encode, Runner, frozen_encoder
 from elmo_plugin.bilm.simd.character_encoder import (
     CEncoder,
@@ -34,6 +33,7 @@ from elmo_plugin.bilm.simd.panels import (
     c_matrix,
     in_panels,
 )
+from elmo_plugin.bilm.steps import LSTMTensors
 from elmo_plugin.errors import ConfigurationError
 
 
@@ -76,17 +76,16 @@ class SIMDRunner(Runner):
 
     @classmethod
     def prepare(
-        cls, modules: Iterator[torch.nn.Module], precision: str, unit: Optional[str] = None
+        cls,
+        encoder: torch.nn.Module,
+        layers: Iterable[LSTMTensors],
+        precision: str,
+        unit: Optional[str] = None,
     ) -> "SIMDRunner":
         """As `Runner.prepare`, for a vector unit: by default the processor's fastest."""
         unit = unit or cast(str, best_unit())
-        encode = frozen_encoder(
-            next(modules), lambda encoder: PanelEncoder(encoder, precision, unit)
-        )
-        layers = [
-            PanelLayer(cast(ProjectedLSTM, module).tensors(), precision, unit) for module in modules
-        ]
-        return cls(unit, encode, layers)
+        encode = frozen_encoder(encoder, lambda one: PanelEncoder(one, precision, unit))
+        return cls(unit, encode, [PanelLayer(layer, precision, unit) for layer in layers])
 
 
 class PanelEncoder(WithStruct):
@@ -94,8 +93,8 @@ class PanelEncoder(WithStruct):
 
     def __init__(self, encoder: CharacterEncoder, precision: str, unit: str) -> None:
         def packed(*linears: Linear) -> PanelMatrix:
-            weights = torch.stack([linear.weight for linear in linears])
-            return in_panels(weights, precision, unit, torch.stack([one.bias for one in linears]))
+            weights, biases = zip(*((linear.weight, linear.bias) for linear in linears))
+            return in_panels(weights, precision, unit, biases)
 
         self._unit = unit
         self._element_size = TYPES[precision].itemsize

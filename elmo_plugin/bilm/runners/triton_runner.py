@@ -3,15 +3,14 @@
 import functools
 import importlib.metadata
 import subprocess
-from typing import Iterator, List, Optional, Sequence, cast
+from typing import Iterable, List, Optional, Sequence
 
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.runners.reference_runner import encoder_in_torch
 from elmo_plugin.bilm.runners.runner import Runner, frozen_encoder
-from elmo_plugin.bilm.steps import Outcome, PreparedLayer, Run, blocks_of_steps
+from elmo_plugin.bilm.steps import LSTMTensors, Outcome, PreparedLayer, Run, blocks_of_steps
 
 # Of each direction, products of inputs are kept for about this many tokens: in float32 64 MiB at 4 x 4096
 # gates.
@@ -54,17 +53,17 @@ class TritonRunner(Runner):
         return _what_is_missing(device)
 
     @classmethod
-    def prepare(cls, modules: Iterator[torch.nn.Module], precision: str) -> "TritonRunner":
-        encode = frozen_encoder(next(modules), lambda one: encoder_in_torch(one, precision))
+    def prepare(
+        cls, encoder: torch.nn.Module, layers: Iterable[LSTMTensors], precision: str
+    ) -> "TritonRunner":
+        encode = frozen_encoder(encoder, lambda one: encoder_in_torch(one, precision))
 
         def copied(weight: Tensor) -> Tensor:
             dtype = _TYPES[precision]
             return weight.detach().to(dtype, copy=True, memory_format=torch.contiguous_format)
 
-        layers = [
-            PreparedLayer.of(cast(ProjectedLSTM, module).tensors(), copied) for module in modules
-        ]
-        return cls(encode, layers, _run_on_device)
+        prepared = [PreparedLayer.of(layer, copied) for layer in layers]
+        return cls(encode, prepared, _run_on_device)
 
 
 def triton_problem() -> Optional[str]:

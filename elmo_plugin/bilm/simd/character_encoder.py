@@ -112,7 +112,7 @@ def pool_words_backward(
 
 def convolution_in_panels(weight: Tensor, bias: Tensor, unit: str) -> PanelMatrix:
     """Pack a convolution, `(count, embedding_dim, width)` and `(count,)`, in float32."""
-    return in_panels(_by_window(weight)[None], "float32", unit, bias[None])
+    return in_panels([_by_window(weight)], "float32", unit, [bias])
 
 
 def c_convolutions(

@@ -40,13 +40,13 @@ class PanelLayer(WithStruct):
     """
 
     def __init__(self, layer: LSTMTensors, precision: str, unit: str) -> None:
-        gates = layer.weight.unflatten(0, (4, -1))  # (4, cell_size, input_dim + state_dim)
-        bias = layer.bias.unflatten(0, (4, -1))
-        self.input_weight = in_panels(gates[:, :, : layer.input_dim], precision, unit, bias)
-        self.state_weight = in_panels(gates[:, :, layer.input_dim :], precision, unit)
+        matrices = layer.matrices()
+        bias = layer.bias.chunk(4)
+        self.input_weight = in_panels(next(matrices).chunk(4), precision, unit, bias)
+        self.state_weight = in_panels(next(matrices).chunk(4), precision, unit)
         self.projection = None
         if layer.projection is not None:
-            self.projection = in_panels(layer.projection[None], precision, unit)
+            self.projection = in_panels([next(matrices)], precision, unit)
         self.sizes = c_sizes(layer)
 
     @functools.cached_property

@@ -3,12 +3,15 @@
 import ctypes
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.simd.library import addresses, c_fields, library_of
+
+# About the number of weights that are packed together: 1 MiB in float32.
+WEIGHTS_PER_BLOCK = 2**18
 
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
@@ -63,46 +66,63 @@ class WithStruct:
 
 
 def in_panels(
-    weight: Tensor, precision: str, unit: str, bias: Optional[Tensor] = None
+    weights: Sequence[Tensor], precision: str, unit: str, biases: Sequence[Tensor] = ()
 ) -> PanelMatrix:
     """
-    Pack a matrix.
+    Pack a matrix, a block at a time: a copy is never in memory as a whole, except as panels.
 
     # Parameters
 
-    weight, bias : `Tensor`
-        `(groups, num_outputs, depth)` and `(groups, num_outputs)`. A panel holds the same number of outputs
-        of each group, next to each other; the last panel is padded with zeros.
+    weights, biases : `Sequence[Tensor]`
+        `(num_outputs, depth)` and `(num_outputs,)`, of each group of outputs. A panel holds the same number
+        of outputs of each group, next to each other; the last panel is padded with zeros.
     """
-    weight, dtype, library = weight.detach(), TYPES[precision], library_of(unit)
+    library = library_of(unit)
     panel_columns, tile_columns = library.panel_columns(), library.tile_columns()
+    weights, dtype = [weight.detach() for weight in weights], TYPES[precision]
+    num_outputs, depth = weights[0].shape
     # Of one output, so many neighbours are multiplied together.
     neighbours = 4 // dtype.itemsize
-    extra_depth = -weight.size(2) % library.depth_multiple(dtype.itemsize)
-    columns = _in_columns(weight, panel_columns, extra_depth)
-    scales = sums = None
-    if precision == "int8":
-        columns, scales = quantized(columns, largest_of_pairs(columns))
-    columns = columns.to(dtype)
-    if precision == "int8":
-        sums = columns.sum(dim=1, dtype=torch.int32)
-    # As they are read: of the columns of a tile the first neighbours, then the next ...
-    tiles = columns.view(-1, tile_columns, columns.size(1) // neighbours, neighbours)
-    panels = tiles.transpose(1, 2).clone(memory_format=torch.contiguous_format)
-    if bias is not None:
-        bias = _in_columns(bias.detach().unsqueeze(2), panel_columns).squeeze(1)
-    panels = panels.view(-1, columns.size(1), panel_columns)
+    extra_depth = -depth % library.depth_multiple(dtype.itemsize)
+    per_panel = panel_columns // len(weights)
+    shape = math.ceil(num_outputs / per_panel), depth + extra_depth, panel_columns
+    panels = weights[0].new_empty(shape, dtype=dtype)
+    panels_per_block = math.ceil(WEIGHTS_PER_BLOCK / panels[0].numel())
+    scales = weights[0].new_empty(shape[0] * panel_columns)
+    sums = torch.empty_like(scales, dtype=torch.int32)
+    columns_per_block = panels_per_block * panel_columns
+    for block, block_panels, block_scales, block_sums in zip(
+        zip(*(weight.split(panels_per_block * per_panel) for weight in weights)),
+        panels.split(panels_per_block),
+        scales.split(columns_per_block),
+        sums.split(columns_per_block),
+    ):
+        columns = _in_columns(block, panel_columns, extra_depth)
+        if precision == "int8":
+            columns, block_scales[:] = quantized(columns, largest_of_pairs(columns))
+        columns = columns.to(dtype)
+        if precision == "int8":
+            torch.sum(columns, dim=1, dtype=torch.int32, out=block_sums)
+        # As they are read: of the columns of a tile the first neighbours, then the next ...
+        tiles = columns.view(-1, tile_columns, shape[1] // neighbours, neighbours).transpose(1, 2)
+        block_panels.view(tiles.shape).copy_(tiles)
+    bias = None
+    if biases:
+        vectors = [one.detach().unsqueeze(1) for one in biases]
+        bias = _in_columns(vectors, panel_columns).squeeze(1)
+    if precision != "int8":
+        return PanelMatrix(unit, panels, bias)
     return PanelMatrix(unit, panels, bias, scales, sums)
 
 
-def _in_columns(weight: Tensor, panel_columns: int, extra_depth: int = 0) -> Tensor:
-    """Return the outputs of `weight` in the order of panels, `(num_panels * panel_columns, depth)`."""
-    groups, num_outputs, depth = weight.shape
-    per_panel = panel_columns // groups
-    num_panels = math.ceil(num_outputs / per_panel)
-    padded = weight.new_zeros(groups, num_panels * per_panel, depth + extra_depth)
-    padded[:, :num_outputs, :depth] = weight
-    return padded.unflatten(1, (num_panels, per_panel)).transpose(0, 1).flatten(0, 2)
+def _in_columns(weights: Sequence[Tensor], panel_columns: int, extra_depth: int = 0) -> Tensor:
+    """Return a copy of the outputs in the order of panels, `(num_panels * panel_columns, depth)`."""
+    per_panel = panel_columns // len(weights)
+    padding = 0, extra_depth, 0, -len(weights[0]) % per_panel
+    if any(padding):
+        weights = [torch.nn.functional.pad(weight, padding) for weight in weights]
+    panels = [weight.unflatten(0, (-1, per_panel)) for weight in weights]
+    return torch.stack(panels, dim=1).flatten(0, 2)
 
 
 def quantized(rows: Tensor, largest: Tensor) -> Tuple[Tensor, Tensor]:
@@ -125,6 +145,9 @@ def largest_of_pairs(weight: Tensor) -> Tensor:
     3, ... count together if they have the same sign. Scaled to 127, two neighbouring products with integers
     of up to 255 fit into 16 bits, which is how processors without better instructions add them.
     """
-    pairs = torch.nn.functional.pad(weight, (0, weight.size(1) % 2)).unflatten(1, (-1, 2))
-    same_sign = pairs.sum(dim=2).abs()
-    return torch.maximum(pairs.abs().amax(dim=(1, 2)), same_sign.amax(dim=1))
+    if weight.size(1) % 2:
+        weight = torch.nn.functional.pad(weight, (0, 1))
+    same_sign = weight[:, ::2] + weight[:, 1::2]
+    # The magnitudes themselves would be another copy.
+    magnitudes = [one.amax(dim=1).maximum(-one.amin(dim=1)) for one in (weight, same_sign)]
+    return torch.maximum(*magnitudes)

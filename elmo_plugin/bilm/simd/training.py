@@ -174,7 +174,7 @@ def _run_backward(
 
 
 def _transposed(weight: Tensor, settings: _Settings) -> PanelMatrix:
-    return in_panels(weight.t()[None], settings.precision, settings.unit)
+    return in_panels([weight.t()], settings.precision, settings.unit)
 
 
 def _gradients(
