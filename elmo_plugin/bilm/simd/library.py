@@ -17,7 +17,7 @@ from elmo_plugin.errors import warn_once
 logger = logging.getLogger(__name__)
 
 # As in simd.cpp: of its functions and structs.
-ABI_VERSION = 7
+ABI_VERSION = 8
 
 # For each thread of a call; with less, it takes longer to start a thread than to do its work.
 MULTIPLICATIONS_PER_THREAD = 1_000_000

@@ -26,11 +26,14 @@ int for_type(int weight_bytes, const Function& function) {
 extern "C" {
 
 // Of the functions and structs of this library. Raise it here and in library.py whenever they change.
-int abi_version() { return 7; }
+int abi_version() { return 8; }
 
 // Columns of a panel, and of those that are multiplied at a time: see `in_panels` in panels.py.
 int panel_columns() { return PANEL; }
 int tile_columns() { return TILE_VECTORS * LANES; }
+
+// The number of values of a trace for each token.
+int trace_width(int cell_size) { return static_cast<int>(width_of_trace(cell_size)); }
 
 // Sets the functions GOMP_parallel, omp_get_max_threads, omp_get_num_threads and omp_get_thread_num of the library
 // whose threads torch uses. Without them, and in forked processes, each call starts threads.
