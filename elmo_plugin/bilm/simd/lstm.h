@@ -18,10 +18,8 @@ struct Layer {
 
 // What a backward pass needs of every token; null pointers without one.
 struct Trace {
-    float* gates;       // (num_tokens, 4 * cell_size), after sigmoid and tanh
-    float* cells;       // (num_tokens, cell_size), clipped
-    float* tanh_cells;  // (num_tokens, cell_size)
-    float* hidden;      // (num_tokens, cell_size), before the projection
+    float* values;  // see `traced`
+    float* hidden;  // (num_tokens, cell_size), before the projection
 };
 
 struct Sequences {
@@ -36,6 +34,19 @@ struct Sequences {
 };
 
 namespace {
+
+// The values of a trace are vectors: for each vector of cells the gates after sigmoid and tanh, the clipped cells and
+// their tanh. They are in the order in which they are written and read: step by step, in a step vector of cells by
+// vector of cells, token by token.
+constexpr int TRACED = VECTORS + 2;
+
+// The number of values for each token.
+inline int64_t width_of_trace(int64_t cell_size) { return (cell_size + LANES - 1) / LANES * LANES * TRACED; }
+
+// The place of a row and of a vector of cells in a step of `size` rows, given the values of the step.
+inline float* traced(float* values, int64_t size, int64_t vector, int64_t row) {
+    return values + (vector * size + row) * TRACED * LANES;
+}
 
 template <typename Type>
 class LSTMRun {
@@ -131,13 +142,12 @@ class LSTMRun {
                 store_first(cell_at, cell, present);
                 const Vector tanh_cell = tanh(cell);
                 const Vector hidden = gate[3] * tanh_cell;
-                if (trace.gates) {
-                    const int64_t token = first_token + row;
-                    for (int v = 0; v < VECTORS; v++)
-                        store_first(trace.gates + (token * VECTORS + v) * cell_size + first, gate[v], present);
-                    store_first(trace.cells + token * cell_size + first, cell, present);
-                    store_first(trace.tanh_cells + token * cell_size + first, tanh_cell, present);
-                    store_first(trace.hidden + token * cell_size + first, hidden, present);
+                if (trace.values) {
+                    float* at = traced(trace.values + first_token * width_of_trace(cell_size), size, panel, row);
+                    for (int v = 0; v < VECTORS; v++) store(at + v * LANES, gate[v]);
+                    store(at + VECTORS * LANES, cell);
+                    store(at + (VECTORS + 1) * LANES, tanh_cell);
+                    store_first(trace.hidden + (first_token + row) * cell_size + first, hidden, present);
                 }
                 if constexpr (!IS_INT8<Type>)
                     if (has_projection()) return cast_first(hidden, cast_hidden_.row(row) + first, present);

@@ -164,7 +164,7 @@ class CLayer(ctypes.Structure):
 class CTrace(ctypes.Structure):
     """What a forward pass keeps of every token for the backward pass."""
 
-    _fields_ = c_fields(ctypes.c_void_p, "gates cells tanh_cells hidden")
+    _fields_ = c_fields(ctypes.c_void_p, "values hidden")
 
 
 class CSequences(ctypes.Structure):

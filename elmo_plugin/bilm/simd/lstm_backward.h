@@ -41,10 +41,9 @@ class LSTMBackward {
         for (int64_t step = sequences_.num_steps - 1; step >= 0; step--) {
             const int64_t size = sequences_.step_sizes[step];
             first -= size;
-            const int64_t previous = step > 0 ? first - sequences_.step_sizes[step - 1] : -1;
             gradients_of_states(first, size, thread);
             barrier_.wait();
-            gradients_of_gates(first, previous, size, thread);
+            gradients_of_gates(first, size, step > 0 ? sequences_.step_sizes[step - 1] : 0, thread);
             barrier_.wait();
             gradients_of_previous_states(size, thread);
             barrier_.wait();
@@ -75,32 +74,30 @@ class LSTMBackward {
         }
     }
 
-    void gradients_of_gates(int64_t first_token, int64_t previous_token, int64_t size, int thread) {
-        const int64_t cell_size = layer_.cell_size;
+    // `previous_size` is that of the step before, 0 at the first one.
+    void gradients_of_gates(int64_t first_token, int64_t size, int64_t previous_size, int thread) {
+        const int64_t cell_size = layer_.cell_size, width = width_of_trace(cell_size);
+        float* values = sequences_.trace.values + first_token * width;
         const Share panels = share_of((cell_size + PANEL - 1) / PANEL, thread, num_threads_);
         const auto for_hidden = [&](int64_t row, int64_t panel, const Vector* hidden_gradients) {
             const int64_t token = first_token + row;
-            const float* previous_cells = previous_token < 0
-                                              ? sequences_.first_cells + row * cell_size
-                                              : sequences_.trace.cells + (previous_token + row) * cell_size;
             for (int v = 0; v < VECTORS; v++) {
-                const int64_t first = panel * PANEL + v * LANES, present = cell_size - first;
+                const int64_t vector = panel * VECTORS + v, first = vector * LANES, present = cell_size - first;
                 if (present <= 0) break;
-                const auto of_token = [&](const float* values) {
-                    return load_first(values + token * cell_size + first, present);
-                };
-                Vector gate[4];
-                for (int g = 0; g < 4; g++)
-                    gate[g] = load_first(sequences_.trace.gates + (token * 4 + g) * cell_size + first, present);
-                const Vector input = gate[0], candidate = gate[1], forget = gate[2], output = gate[3];
-                const Vector tanh_cell = of_token(sequences_.trace.tanh_cells);
+                const float* at = traced(values, size, vector, row);
+                const Vector input = load(at), candidate = load(at + LANES), forget = load(at + 2 * LANES);
+                const Vector output = load(at + 3 * LANES), cell = load(at + 4 * LANES);
+                const Vector tanh_cell = load(at + 5 * LANES);
+                const float* previous_at =
+                    previous_size > 0
+                        ? traced(values - previous_size * width, previous_size, vector, row) + 4 * LANES
+                        : sequences_.first_cells + row * cell_size + first;
                 const Vector hidden_gradient = hidden_gradients[v];
                 float* cell_gradient_at = sequences_.cell_gradients + row * cell_size + first;
                 Vector cell_gradient = load_first(cell_gradient_at, present) +
                                        hidden_gradient * output * (1.0f - tanh_cell * tanh_cell);
-                if (std::isfinite(layer_.cell_clip))
-                    cell_gradient *= clip_derivative(of_token(sequences_.trace.cells), layer_.cell_clip);
-                const Vector previous_cell = load_first(previous_cells + first, present);
+                if (std::isfinite(layer_.cell_clip)) cell_gradient *= clip_derivative(cell, layer_.cell_clip);
+                const Vector previous_cell = load_first(previous_at, present);
                 const Vector gradients[4] = {
                     cell_gradient * candidate * input * (1.0f - input),
                     cell_gradient * input * (1.0f - candidate * candidate),

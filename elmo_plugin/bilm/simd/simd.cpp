@@ -39,6 +39,9 @@ int depth_multiple(int weight_bytes) {
     return multiple;
 }
 
+// The number of values of a trace for each token.
+int trace_width(int cell_size) { return static_cast<int>(width_of_trace(cell_size)); }
+
 // Sets the functions GOMP_parallel, omp_get_max_threads, omp_get_num_threads and omp_get_thread_num of the library
 // whose threads torch uses. Without them, and in forked processes, each call starts threads.
 void use_openmp(void* parallel, void* max_threads, void* team_size, void* thread_number) {

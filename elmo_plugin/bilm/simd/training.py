@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elmo_plugin.bilm.simd.library import addresses, c_fields
+from elmo_plugin.bilm.simd.library import addresses, c_fields, library_of
 from elmo_plugin.bilm.simd.lstm import (
     CLayer,
     CTrace,
@@ -69,9 +69,7 @@ class _Job(NamedTuple):
 class _Trace(NamedTuple):
     """What the backward pass needs of every token."""
 
-    gates: Tensor  # (num_tokens, 4 * cell_size), after sigmoid and tanh
-    cells: Tensor  # (num_tokens, cell_size), clipped
-    tanh_cells: Tensor  # (num_tokens, cell_size)
+    values: Tensor  # (num_tokens, trace_width), gates and cells in the order of `traced` in lstm.h
     hidden: Tensor  # (num_tokens, cell_size), before the projection
     outputs: Tensor  # (num_tokens, state_dim)
 
@@ -83,10 +81,14 @@ class _LSTMs(torch.autograd.Function):
     def forward(ctx: Any, settings: _Settings, *tensors: Optional[Tensor]) -> Tuple[Tensor, ...]:
         jobs = _grouped(tensors, _Job)
         layers = [job.layer(settings) for job in jobs]
-        traces = []
-        for layer, job in zip(layers, jobs):
-            size = layer.cell_size
-            traces.append([job.inputs.new_empty(len(job.inputs), n * size) for n in (4, 1, 1, 1)])
+        trace_width = library_of(settings.unit).trace_width
+        traces = [
+            [
+                job.inputs.new_empty(len(job.inputs), width)
+                for width in (trace_width(layer.cell_size), layer.cell_size)
+            ]
+            for layer, job in zip(layers, jobs)
+        ]
         outcomes = run_layers(
             [PanelLayer(layer, settings.precision, settings.unit) for layer in layers],
             [job.run(settings) for job in jobs],
@@ -142,7 +144,8 @@ def _run_backward(
         of_outputs, of_state, of_cell = (
             gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients
         )
-        of_gates, first_cells = torch.empty_like(trace.gates), job.cell.contiguous()
+        of_gates = job.inputs.new_empty(len(job.inputs), 4 * layer.cell_size)
+        first_cells = job.cell.contiguous()
         layers.append(
             CLayer(
                 state_weight=c_matrix(gates_to_states),
@@ -158,11 +161,11 @@ def _run_backward(
                     (of_outputs, trace.outputs.shape),
                     (of_state, job.state.shape),
                     (of_cell, job.cell.shape),
-                    (of_gates, trace.gates.shape),
+                    (of_gates, of_gates.shape),
                 ),
                 (ctypes.c_int64 * len(step_sizes))(*step_sizes),
                 len(step_sizes),
-                CTrace(*addresses(*((one, one.shape) for one in trace[:4]))),
+                CTrace(*addresses(*((one, one.shape) for one in trace[:2]))),
             )
         )
         kept_alive.append((gates_to_states, states_to_hidden, first_cells))

@@ -220,10 +220,9 @@ struct OwnLayer {
         const Layer layer{from_inputs.matrix, from_states.matrix, has_projection ? to_states.matrix : Matrix{},
                           input_dim, cell_size, state_dim, cell_clip, proj_clip};
         Numbers outputs(num_tokens * state_dim), states = first_states, cells = first_cells;
-        Numbers gates(num_tokens * 4 * cell_size), all_cells(num_tokens * cell_size), tanh_cells = all_cells;
-        Numbers hidden = all_cells;
+        Numbers values(num_tokens * trace_width(cell_size)), hidden(num_tokens * cell_size);
         Trace trace{};
-        if (output_gradients) trace = Trace{gates.data(), all_cells.data(), tanh_cells.data(), hidden.data()};
+        if (output_gradients) trace = Trace{values.data(), hidden.data()};
         const Sequences sequences{inputs.data(), outputs.data(), states.data(), cells.data(), step_sizes.data(), 4, 7,
                                   trace};
         if (run_layers(bytes, &layer, &sequences, 1, num_threads, num_threads) != 0) std::abort();
@@ -233,7 +232,7 @@ struct OwnLayer {
         const Layer backward{Matrix{}, gates_to_states.matrix, has_projection ? states_to_hidden.matrix : Matrix{},
                              input_dim, cell_size, state_dim, cell_clip, proj_clip};
         Numbers of_outputs = *output_gradients, of_states(5 * state_dim), of_cells(5 * cell_size);
-        Numbers of_gates(gates.size());
+        Numbers of_gates(num_tokens * 4 * cell_size);
         const BackwardSequences passed{outputs.data(), first_cells.data(), of_outputs.data(), of_states.data(),
                                        of_cells.data(), of_gates.data(), step_sizes.data(), 4, trace};
         if (run_layers_backward(bytes, &backward, &passed, 1, num_threads, num_threads) != 0) std::abort();
