@@ -8,6 +8,7 @@ import torch
 from allennlp.data import DatasetReader, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import Seq2SeqEncoder
+from allennlp.training.optimizers import Optimizer
 
 from elmo_plugin import BiLM
 from elmo_plugin.modules.elmo_token_embedder import ORIGINAL_MODEL
@@ -135,6 +136,14 @@ def test_finetuning_starts_from_an_archive_a_folder_or_a_name(
 ) -> None:
     model = published_experiment("bilm_finetune", LM_START=start)["model"].as_dict(quiet=True)
     assert {key: value for key, value in model.items() if key.endswith("_file")} == expected
+
+
+@pytest.mark.parametrize("name", ["bilm_mini", "bilm_finetune"])
+def test_adam_of_a_bilm_is_fused(name: str) -> None:
+    params = published_experiment(name, LM_START="elmo_mini")["trainer"]["optimizer"]
+    weights = [("weight", torch.nn.Parameter(torch.zeros(2)))]
+    optimizer = Optimizer.from_params(params, model_parameters=weights)
+    assert [group["fused"] for group in optimizer.param_groups if group["params"]] == [True]
 
 
 @pytest.mark.parametrize("name", ALL_CONFIGS)

@@ -26,7 +26,7 @@ bilm.experiment(
   // Small batches: a small corpus should give many updates.
   rows=32,
   heldout_rows=32,
-  optimizer={ type: 'adam', lr: 0.001 },
+  optimizer=bilm.adam(learning_rate=0.001),
   learning_rate_scheduler={ type: 'linear_with_warmup', warmup_steps: 20 },
   num_epochs=1,
 ) + {

@@ -19,7 +19,7 @@ bilm.experiment(
   softmax={ type: 'elmo_sampled', num_samples: 2048 },
   state_reset=0.05,
   precision='bfloat16',
-  optimizer={ type: 'adam', lr: 0.003 },
+  optimizer=bilm.adam(learning_rate=0.003),
   // Half-way to zero: elmo_mini's second training continues from there, on other text. If yours ends here, and for
   // more epochs, use linear_with_warmup, which decays to zero.
   learning_rate_scheduler={ type: 'polynomial_decay', warmup_steps: 200, power: 1, end_learning_rate: 0.0015 },

@@ -1,5 +1,6 @@
 """What `--recover` needs to continue a biLM's training exactly; and validation before training."""
 
+import ctypes
 import logging
 import random
 from pathlib import Path
@@ -20,6 +21,9 @@ from elmo_plugin.pretraining.model import BiLMTrainingModel
 
 logger = logging.getLogger(__name__)
 
+# Of glibc's malloc.h: how many tensors have memory of their own, and how much free memory is too much.
+M_MMAP_MAX, M_TRIM_THRESHOLD = -4, -1
+
 METRICS_BEFORE_NAME = "metrics_before.json"
 
 
@@ -35,6 +39,8 @@ class BiLMStateCallback(TrainerCallback):
     workers this needs the checkpointer `elmo_atomic`, which saves the states of all workers.
 
     A checkpoint is recovered with as many workers as have saved it.
+
+    On a CPU, the process keeps memory that a step has freed for the next one, until it ends.
     """
 
     _model: BiLMTrainingModel
@@ -53,6 +59,8 @@ class BiLMStateCallback(TrainerCallback):
     ) -> None:
         super().on_start(trainer, is_primary, **kwargs)
         self._model = trainer.model
+        if next(self._model.parameters()).device.type == "cpu":
+            _keep_freed_memory()
         rank, num_workers = 0, 1
         if is_distributed():
             rank, num_workers = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -143,6 +151,17 @@ class BiLMStateCallback(TrainerCallback):
         # Training on a CPU has no such state.
         if device.type == "cuda" and state["cuda"] is not None:
             torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def _keep_freed_memory() -> None:
+    """
+    Let glibc keep freed memory. By default it gives that of large tensors back to the operating system, which
+    then has to clear and map it again, page by page, in each step.
+    """
+    c_library = ctypes.CDLL(None)
+    if hasattr(c_library, "mallopt"):
+        c_library.mallopt(M_MMAP_MAX, 0)
+        c_library.mallopt(M_TRIM_THRESHOLD, -1)
 
 
 def _seed_by_rank(rank: int) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import platform
 import re
 import resource
 import signal
@@ -197,6 +198,21 @@ def test_a_checkpoint_after_the_last_batch_of_an_epoch_loses_no_metrics(
     assert re.fullmatch(r"e0_b1\d", latest_checkpoint(folder))
     train(folder, recover=True, **often)
     assert_equal(final_state(folder), uninterrupted())
+
+
+def num_page_faults() -> int:
+    """Return the page faults of a tensor of 32 MiB, after a larger one is freed."""
+    BiLMStateCallback("").on_start(SimpleNamespace(model=build()))
+    torch.ones(2**24)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(2**23)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is one of glibc")
+def test_freed_memory_is_kept() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as process:  # where the setting can stay
+        assert process.apply(num_page_faults) < 2**25 / resource.getpagesize() / 2
 
 
 def train_as_worker(rank: int, folder: Path, position: Optional[Tuple[int, int]] = None) -> None:
