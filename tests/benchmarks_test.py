@@ -148,6 +148,40 @@ def test_memory(bilm: List[str], capsys: pytest.CaptureFixture) -> None:
     assert float(row["load, s"]) >= 0 and int(row["libraries"].replace(",", "")) > 100
 
 
+@pytest.mark.parametrize("has_cold", [True, False])
+def test_waiting(
+    has_cold: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    waiting = importlib.import_module("waiting")
+    drop_caches = tmp_path / "drop_caches"
+    if has_cold:
+        drop_caches.touch()
+    monkeypatch.setattr(waiting, "DROP_CACHES", drop_caches)
+    monkeypatch.setattr(waiting, "COMMANDS", {"--help": 0.5, "models": None})
+    waiting.main(["--rounds", "1"])
+    rows = printed_rows(capsys)
+    assert [(row["command"], row["limit, s"]) for row in rows] == [
+        ("elmo --help", "0.5"),
+        ("elmo models", ""),
+    ]
+    assert all(float(row["warm, s"]) > 0 for row in rows)
+    assert [drop_caches.exists(), *("cold, s" in row for row in rows)] == [has_cold] * 3
+    assert not has_cold or drop_caches.read_text() == "3"
+    monkeypatch.setattr(waiting, "COMMANDS", {"models --unknown": None})
+    with pytest.raises(SystemExit):
+        waiting.main(["--rounds", "1"])
+    assert "elmo models --unknown failed" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_each_command_whose_wait_is_measured_runs() -> None:
+    waiting = importlib.import_module("waiting")
+    assert all(waiting.seconds(words) > 0 for words in waiting.COMMANDS)
+
+
 def test_precision(text: List[str], bilm: List[str], capsys: pytest.CaptureFixture) -> None:
     # A kernel that multiplies int8 on any processor.
     precisions = ["--precisions", "float32", "int8", "--kernel", "reference"]

@@ -47,6 +47,8 @@ main(["neighbors", "in.txt", *words, "--options-file", "elmo_mini"])
 main(["score", "in.txt"])
 main(["models"])
 main(["vocab", "in.txt", "--output", "vocab.txt"])
+# Torch's compiler, which takes a second to import.
+assert "torch._dynamo" not in sys.modules
 try:
     main(["embed", "in.txt", "o.hdf5", "--mix", "m.gz"])
 except SystemExit as error:

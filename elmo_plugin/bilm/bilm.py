@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from elmo_plugin.bilm.batch import CarriedStates, run_batch, run_layers
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
@@ -139,7 +140,7 @@ class BiLM(torch.nn.Module):
     @classmethod
     def without_weights(cls, options: BiLMOptions, stateful: bool = False) -> "BiLM":
         """Return a biLM whose parameters take no memory and have no values until they are replaced."""
-        with torch.device("meta"):
+        with torch.device("meta"), _NothingDrawn():
             bilm = cls(options, stateful)
         bilm.marks = sentence_marks()
         return bilm
@@ -268,6 +269,15 @@ class BiLM(torch.nn.Module):
         `OSError` if a file cannot be written.
         """
         save_model(self, options_file, weight_file)
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """`normal_` does nothing: on the meta device it would import torch's compiler, which takes a second."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None
+    ) -> Any:
+        return None if function is torch.nn.init.normal_ else function(*args, **(kwargs or {}))
 
 
 def _new_layer(options: BiLMOptions) -> ProjectedLSTM:

@@ -25,7 +25,7 @@ from elmo_plugin.files.text import FileName
 MANY_LANGS_GROUP = "token_embedder"
 BILM_GROUPS = ("char_embed", "CNN", "CNN_high_", "CNN_proj", "RNN_", MANY_LANGS_GROUP)
 
-# Large datasets are read in parts of this size: only one part is in memory twice.
+# Large datasets are read in parts of this size.
 BYTES_PER_PART = 2**20
 
 
@@ -118,10 +118,6 @@ class WeightFile:
         self._file = file
         self._layout = {entry.parameter: entry for entry in layout}
         self._name = name
-        # Of each dataset, as its parts may be read before and after others.
-        self._checksums = {
-            entry.dataset: _checksum(entry.dataset, file[entry.dataset].shape) for entry in layout
-        }
 
     # Parameters made in inference mode have no version.
     @torch.inference_mode(False)
@@ -159,8 +155,7 @@ class WeightFile:
 
     def read(self, bilm: torch.nn.Module, parameter: str, columns: slice = slice(None)) -> Tensor:
         """
-        Return a parameter, or some columns of the weight of an LSTM, as a float32 copy on the CPU. The first
-        columns are read first.
+        Return a parameter, or some columns of the weight of an LSTM, as a float32 copy on the CPU.
 
         # Raises
 
@@ -170,27 +165,37 @@ class WeightFile:
         shape = bilm.get_parameter(parameter)[..., columns].shape
         # Zeros: the embedding of padding is not in the file.
         tensor = torch.zeros(shape, dtype=torch.float32, device="cpu")
-        target, dataset = entry.as_dataset(tensor), self._file[entry.dataset]
-        start = columns.start or 0  # rows of the dataset
-        rows_per_part = max(1, len(dataset) * BYTES_PER_PART // max(1, dataset.nbytes))
-        for first in range(0, len(target), rows_per_part):
-            rows = slice(first, min(first + rows_per_part, len(target)))
-            # Overflows become infinite, and are found below.
-            with numpy.errstate(over="ignore"):
-                part = dataset[start + rows.start : start + rows.stop].astype("<f4", copy=False)
+        target, first = entry.as_dataset(tensor), 0
+        for part in self._parts(entry.dataset, columns):
             # NaN and infinity make their sum NaN or infinite, and sums are several times as fast as isfinite.
             if not numpy.isfinite(part.sum(dtype=numpy.float64)):
                 raise ConfigurationError(
                     f"{self._name}: dataset {entry.dataset} holds NaN or infinite values, expected finite "
                     "float32 weights. The file is damaged, or its training diverged; get another copy."
                 )
-            self._checksums[entry.dataset].update(part)
-            target[rows] = torch.from_numpy(part)
+            target[first : first + len(part)] = torch.from_numpy(part)
+            first += len(part)
         return tensor
 
     def sha256(self) -> str:
-        """Return the checksum of what was loaded, that of `weights_checksum`."""
-        return _combined(list(self._checksums.values()))
+        """Return the checksum of the file, that of `weights_checksum`."""
+        checksum = hashlib.sha256()
+        for entry in self._layout.values():
+            checksum.update(_checksum_header(entry.dataset, self._file[entry.dataset].shape))
+            for part in self._parts(entry.dataset):
+                checksum.update(part.data)
+        return checksum.hexdigest()
+
+    def _parts(self, name: str, rows: slice = slice(None)) -> Iterator[numpy.ndarray]:
+        """Yield a dataset, or some of its rows, in float32, a part at a time."""
+        dataset = self._file[name]
+        rows_per_part = max(1, len(dataset) * BYTES_PER_PART // max(1, dataset.nbytes))
+        start, stop, _ = rows.indices(len(dataset))
+        for first in range(start, stop, rows_per_part):
+            # Overflows become infinite, which `read` finds.
+            with numpy.errstate(over="ignore"):
+                part = dataset[first : min(first + rows_per_part, stop)].astype("<f4", copy=False)
+            yield part
 
 
 @dataclass(frozen=True)
@@ -297,21 +302,16 @@ def weights_checksum(bilm: Any) -> str:
     Return the SHA-256 of the weights of a `BiLM` in float32, by the names of datasets. It is the same
     whatever the type in the file that they were read from.
     """
-    checksums = []
+    checksum = hashlib.sha256()
     for entry in weight_layout(bilm):
         array = _as_array(entry.as_dataset(bilm.get_parameter(entry.parameter)))
-        checksums.append(_checksum(entry.dataset, array.shape))
-        checksums[-1].update(array.astype("<f4").tobytes())
-    return _combined(checksums)
+        checksum.update(_checksum_header(entry.dataset, array.shape))
+        checksum.update(array.astype("<f4").tobytes())
+    return checksum.hexdigest()
 
 
-def _checksum(dataset: str, shape: Tuple[int, ...]) -> Any:
-    """Return the checksum of a dataset that nothing has been read of."""
-    return hashlib.sha256(f"{dataset} {shape}".encode())
-
-
-def _combined(checksums: List[Any]) -> str:
-    return hashlib.sha256(b"".join(one.digest() for one in checksums)).hexdigest()
+def _checksum_header(dataset: str, shape: Tuple[int, ...]) -> bytes:
+    return f"{dataset} {shape}".encode()
 
 
 def _as_array(tensor: Tensor) -> numpy.ndarray:

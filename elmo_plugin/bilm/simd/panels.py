@@ -10,8 +10,8 @@ from torch import Tensor
 
 from elmo_plugin.bilm.simd.library import addresses, c_fields, library_of
 
-# About the number of weights that are packed together: 1 MiB in float32.
-WEIGHTS_PER_BLOCK = 2**18
+# About the number of weights that are packed together: 512 KiB in float32.
+WEIGHTS_PER_BLOCK = 2**17
 
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
