@@ -1,6 +1,6 @@
 """
-Measure how long commands take until their first line of output, each in a process of its own: cold, after the
-system's cache of files was dropped (on Linux, as root), and warm.
+Measure the seconds until the first line of output of commands, each in a new process: cold, after the cache
+of files was emptied (on Linux, as root), and warm.
 
     python benchmarks/waiting.py
 """

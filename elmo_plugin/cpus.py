@@ -69,9 +69,7 @@ def _own_quota() -> float:
 
 class _Reading(NamedTuple):
     time: float
-    threads: Dict[
-        str, Tuple[int, int]
-    ]  # nanoseconds that each thread has run, and has waited for a CPU
+    threads: Dict[str, Tuple[int, int]]  # see `thread_times`
     is_crowded: bool
 
 

@@ -79,7 +79,7 @@ def _reported() -> FrozenSet[str]:
     is_arm = platform.machine() in ("aarch64", "arm64")
     features = set(fields.get("Features" if is_arm else "flags", "").split())
     if fields.get("vendor_id") == "GenuineIntel":
-        # Intel's vectors multiply bfloat16 at half of the speed of float32; AMX has products of its own.
+        # On Intel these instructions run at half of the speed of float32. AMX does not need them.
         features.discard("avx512_bf16")
     if "amx_tile" in features and not _may_use_tiles():
         features -= {"amx_tile", "amx_bf16", "amx_int8"}

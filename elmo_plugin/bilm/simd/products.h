@@ -24,7 +24,7 @@ struct Matrix {
     const float* bias;    // of each column; null: none
     const float* scales;  // of each column, of int8
     const int32_t* sums;  // of the integers of each column, of int8
-    int64_t depth;        // number of rows, a multiple of GROUP
+    int64_t depth;        // number of rows, a multiple of DEPTH_MULTIPLE
 };
 
 namespace {
@@ -44,6 +44,7 @@ constexpr int64_t LINE_BYTES = 64;
 constexpr int64_t BYTES_AHEAD = 32768;
 // So many rows stay in the second-level cache while they are multiplied by one panel after another.
 constexpr int64_t ROWS_PER_PASS = 240;
+inline int64_t num_passes(int64_t num_rows) { return (num_rows + ROWS_PER_PASS - 1) / ROWS_PER_PASS; }
 
 // ---------------------------------------------------------------------------------------------------- types
 
@@ -68,20 +69,26 @@ struct Float32 {
     static Vector multiply_add(Vector sum, Vector left, Vector weight) { return ::multiply_add(left, weight, sum); }
 };
 
-#if defined(ELMO_BFLOAT16_PRODUCTS) || defined(__AMX_BF16__)
+#if defined(__AMX_BF16__)
+// Multiplied by tiles only.
 struct BFloat16 {
     using Element = uint16_t;
     using RowElement = uint16_t;
     using Sum = Vector;
     static constexpr int GROUP = 2;
-#ifdef ELMO_BFLOAT16_PRODUCTS
+};
+#elif defined(ELMO_BFLOAT16_PRODUCTS)
+struct BFloat16 {
+    using Element = uint16_t;
+    using RowElement = uint16_t;
+    using Sum = Vector;
+    static constexpr int GROUP = 2;
     static constexpr int PARTS = 1;
     static Integers weight(const void* source, int) { return load_integers(source); }
     static Integers left(const uint16_t* row, int) { return broadcast_group(row); }
     static Vector multiply_add(Vector sum, Integers left, Integers weight) {
         return add_products_of_pairs(sum, left, weight);
     }
-#endif
 };
 #else
 // Weights are cast to float32 when they are read: this halves the memory traffic, and rows are not rounded.
@@ -204,8 +211,8 @@ template <typename Type, typename Function>
 inline void for_blocks(int64_t num_rows, const Matrix& right, const Share& panels, const Function& function) {
     constexpr int64_t DEPTH = BLOCK_BYTES<Type> / (TILE_COLUMNS * sizeof(typename Type::Element));
     const auto* weights = static_cast<const typename Type::Element*>(right.panels);
-    const int64_t num_passes = (num_rows + ROWS_PER_PASS - 1) / ROWS_PER_PASS;
-    for (int64_t pass = 0; pass < num_passes; pass++)
+    const int64_t passes = num_passes(num_rows);
+    for (int64_t pass = 0; pass < passes; pass++)
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
             for (int64_t tile = 0; tile < TILES; tile++)
                 for (int64_t first = 0; first < right.depth; first += DEPTH) {
@@ -213,7 +220,7 @@ inline void for_blocks(int64_t num_rows, const Matrix& right, const Share& panel
                     const bool is_last = tile + 1 == TILES && first + depth == right.depth;
                     const int64_t row_of_weights = (panel * TILES + tile) * right.depth + first;
                     function(Block<Type>{
-                        share_of(num_rows, pass, num_passes), panel, tile, first, depth, is_last,
+                        share_of(num_rows, pass, passes), panel, tile, first, depth, is_last,
                         weights + row_of_weights * TILE_COLUMNS
                     });
                 }
@@ -243,8 +250,7 @@ inline void for_products(
     };
     Sum partial[ROWS_PER_PASS][VECTORS];  // sums of rows over the blocks so far
     if constexpr (USES_TILES<Type>) {
-        const int64_t num_passes = (num_rows + ROWS_PER_PASS - 1) / ROWS_PER_PASS;
-        const int64_t rows_of_pass = (num_rows + num_passes - 1) / num_passes;
+        const int64_t rows_of_pass = (num_rows + num_passes(num_rows) - 1) / num_passes(num_rows);
         // All tiles have the same number of rows, so the last one may begin with rows of the one before.
         const int64_t num_tiles = (rows_of_pass + TILE_ROWS - 1) / TILE_ROWS;
         const int64_t tile_rows = (rows_of_pass + num_tiles - 1) / num_tiles;
@@ -257,7 +263,7 @@ inline void for_products(
                 const int64_t from = std::min(first, block.rows.end - tile_rows);
                 Sum(*sums)[VECTORS] = partial + tile * TILE_ROWS;
                 add_products_by_tiles<IS_INT8<Type>>(
-                    rows.row(from) + block.first, rows.stride * sizeof(*rows.row(0)), block.weights,
+                    rows.row(from) + block.first, rows.stride * sizeof(typename Type::RowElement), block.weights,
                     block.depth / Type::GROUP, block.first == 0, block.next() + tile * next_bytes, next_bytes, sums
                 );
                 for (int64_t row = first; block.is_last && row < from + tile_rows; row++)

@@ -42,6 +42,7 @@ inline void add_products_by_tiles(
     int64_t next_bytes, void* sums
 ) {
     constexpr int64_t FOUR_VECTORS = 4 * TILE_ROW_BYTES;
+    const int64_t step = next_bytes * TILE_ROWS / depth;
     char* const sum = static_cast<char*>(sums);
     if (is_first) {
         _tile_zero(0);
@@ -61,7 +62,7 @@ inline void add_products_by_tiles(
         _tile_loadd(5, right, FOUR_VECTORS);
         _tile_loadd(6, right + TILE_ROW_BYTES, FOUR_VECTORS);
         _tile_loadd(7, right + 2 * TILE_ROW_BYTES, FOUR_VECTORS);
-        for (int64_t byte = 0; byte < next_bytes * TILE_ROWS / depth; byte += 64) __builtin_prefetch(next + byte, 0, 2);
+        for (int64_t byte = 0; byte < step; byte += 64) __builtin_prefetch(next + byte, 0, 2);
         // Rows of int8 are unsigned.
         if constexpr (ARE_INTEGERS) {
             _tile_dpbusd(0, 4, 5);
@@ -77,7 +78,7 @@ inline void add_products_by_tiles(
         else _tile_dpbf16ps(3, 4, 5);
         left += TILE_ROW_BYTES;
         right += TILE_ROWS * FOUR_VECTORS;
-        next += next_bytes * TILE_ROWS / depth;
+        next += step;
     }
     _tile_stored(0, sum, FOUR_VECTORS);
     _tile_stored(1, sum + TILE_ROW_BYTES, FOUR_VECTORS);
