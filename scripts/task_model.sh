@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # How the task models in elmo_plugin/pretrained are made, from what `python scripts/data/make.py DATA` makes, on 2 CPU
-# cores: elmo_ner_mini in minutes, the others in up to an hour and a half.
+# cores: elmo_ner_small in minutes, the others in up to an hour and a half.
 #
-#   bash scripts/task_model.sh elmo_ner_mini DATA       or elmo_srl_mini, elmo_coref_mini, elmo_squad_mini
+#   bash scripts/task_model.sh elmo_ner_small DATA      or elmo_srl_small, elmo_coref_small, elmo_squad_small
 #
-# An interrupted training continues with the same command. Then: cp -r runs/elmo_ner_mini/elmo_ner_mini elmo_plugin/pretrained/
+# An interrupted training continues with the same command. Then: cp -r runs/elmo_ner_small/elmo_ner_small elmo_plugin/pretrained/
 set -euo pipefail
 
 name=${1:?name of the task model}
@@ -16,42 +16,43 @@ mkdir -p "$run/data"
 scores=()
 
 case $name in
-elmo_ner_mini)
+elmo_ner_small)
     ln -sfn "$data/ner/wikigold" "$data/ner/uner_ewt" "$run/data/"
     # Classes of WNUT 2017 under the names of ours, and no entity where there is no such class.
     mkdir -p "$run/data/wnut17"
-    sed -E 's/-person$/-PER/; s/-location$/-LOC/; s/-(corporation|group)$/-ORG/; s/[BI]-(product|creative-work)$/O/' \
-        "$data/ner/wnut17/test.conll" >"$run/data/wnut17/test.conll"
+    for part in train dev test; do
+        sed -E 's/-person$/-PER/; s/-location$/-LOC/; s/-(corporation|group)$/-ORG/; s/[BI]-(product|creative-work)$/O/' \
+            "$data/ner/wnut17/$part.conll" >"$run/data/wnut17/$part.conll"
+    done
     export NER_DATA=$run/data
     scores=("WikiGold, test=$run/data/wikigold/test.conll" "UniversalNER EWT, test=$run/data/uner_ewt/test.conll"
         "WNUT 2017, test=$run/data/wnut17/test.conll")
     ;;
-elmo_srl_mini)
+elmo_srl_small)
     ln -sfn "$data/srl" "$run/data/"
     export SRL_DATA=$run/data/srl
     scores=("PropBank EWT, test=$run/data/srl/test.gold_conll")
     ;;
-elmo_coref_mini)
+elmo_coref_small)
     ln -sfn "$data/coref" "$run/data/"
     export COREF_DATA=$run/data/coref
     scores=("LitBank, test=$run/data/coref/test.gold_conll")
     ;;
-elmo_squad_mini)
+elmo_squad_small)
     ln -sfn "$data/squad/official_dev" "$run/data/"
     export SQUAD_DATA=$run/data/official_dev
-    scores=("its held-out articles=$run/data/official_dev/dev-v1.1.json")
+    scores=("9 articles that chose nothing=$run/data/official_dev/test-v1.1.json")
     ;;
 *)
-    echo "$name: expected elmo_ner_mini, elmo_srl_mini, elmo_coref_mini or elmo_squad_mini" >&2
+    echo "$name: expected elmo_ner_small, elmo_srl_small, elmo_coref_small or elmo_squad_small" >&2
     exit 2
     ;;
 esac
 
-config=${name#elmo_}
 if [ ! -e "$run/run/model.tar.gz" ]; then
     recover=()
     [ -e "$run/run" ] && recover=(--recover)
-    ELMO=elmo_mini "$allennlp" train "training_configs/$config.jsonnet" -s "$run/run" "${recover[@]}" \
+    ELMO=elmo_small "$allennlp" train "training_configs/$name.jsonnet" -s "$run/run" "${recover[@]}" \
         --include-package elmo_plugin
 fi
 model=$run/$name

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -26,17 +27,49 @@ def find_texts(pattern: str, page: str) -> List[str]:
     return [html.unescape(text) for text in re.findall(pattern, page, re.DOTALL)]
 
 
+def answer_start(context: str, question: str, answer: str) -> int:
+    """
+    Return where the text of an answer stands in a paragraph. Pages have no positions. If it occurs several
+    times, that is the place in the sentence with most words of the question, the first one of equals.
+    """
+    asked = set(words_of(question))
+    sentences = [match.span() for match in re.finditer(r".+?(?:[.!?](?=\s)|$)", context, re.DOTALL)]
+
+    def num_shared(start: int) -> int:
+        sentence = next((span for span in sentences if span[0] <= start < span[1]), (start, start))
+        return len(asked & set(words_of(context[slice(*sentence)])))
+
+    return max(occurrences(context, answer), key=num_shared)
+
+
+def occurrences(context: str, answer: str) -> List[int]:
+    """Return where an answer occurs: as whole words, unless it is always a part of one."""
+    starts = [match.start() for match in re.finditer(f"(?={re.escape(answer)})", context)]
+    whole = [
+        start
+        for start in starts
+        if re.search(rf"\w{re.escape(answer[:1])}$", context[: start + 1]) is None
+        and re.match(r"\w\w", context[start + len(answer) - 1 :]) is None
+    ]
+    return whole or starts
+
+
+def words_of(text: str) -> List[str]:
+    return re.findall(r"\w+", text.lower())
+
+
 def read_question(part: str, context: str) -> Dict[str, Any]:
-    """Return a question of a page. Pages have no positions: an answer starts where its text first occurs."""
+    """Return a question of a page, see `answer_start`."""
     truths = part.split("Ground Truth Answers")[1].split("</li>")[0]
     texts = find_texts(r'<span class="answer">(.*?)</span>', truths) or find_texts(
         r"<span[^>]*>(.*?)</span>", truths
     )
+    question = find_texts(r'<strong class="question">(.*?)</strong>', part)[0].strip()
     return {
         "id": re.findall(r'data-id="([^"]+)"', part)[0],
-        "question": find_texts(r'<strong class="question">(.*?)</strong>', part)[0].strip(),
+        "question": question,
         "answers": [
-            {"answer_start": context.find(text), "text": text}
+            {"answer_start": answer_start(context, question, text), "text": text}
             for text in texts
             if text and text in context
         ],
@@ -57,19 +90,45 @@ def read_page(page: str) -> List[Dict[str, Any]]:
     return paragraphs
 
 
+def set_positions(articles: List[Article], known: List[Article]) -> None:
+    """Give answers the positions of the same answers to the same questions in `known`."""
+    positions = {
+        (question["id"], answer["text"]): answer["answer_start"]
+        for article in known
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+        for answer in question["answers"]
+    }
+    for article in articles:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                for answer in question["answers"]:
+                    given = answer["answer_start"]
+                    answer["answer_start"] = positions.get((question["id"], answer["text"]), given)
+
+
 def official_dev(sources: Path, data: Path) -> Dict[str, str]:
-    """Every sixth article is dev, and so are those of XQuAD's dev part; the others are train."""
+    """
+    Every sixth article and those of XQuAD's dev part are held out: by turns test, and dev, to choose an epoch
+    on. The others are train. XQuAD has one answer to each of its questions, and its position.
+    """
     articles: List[Article] = []
     for path in list_files(SQUAD_EXPLORER.folder(sources) / "explore" / "1.1" / "dev", "*.html"):
         if path.name != "index.html":
             paragraphs = read_page(path.read_bytes().decode("utf-8"))
             if paragraphs:
                 articles.append({"title": path.stem, "paragraphs": paragraphs})
-    xquad_dev = json.loads(read_text(data / "squad" / "dev.json"))["data"]
-    dev_titles = {article["title"] for article in xquad_dev}
-    parts: Dict[str, List[Article]] = {"train": [], "dev": []}
+    known = {
+        part: json.loads(read_text(data / "squad" / f"{part}.json"))["data"]
+        for part in ("train", "dev")
+    }
+    set_positions(articles, [*known["train"], *known["dev"]])
+    dev_titles = {article["title"] for article in known["dev"]}
+    parts: Dict[str, List[Article]] = {"train": [], "dev": [], "test": []}
+    held_out = cycle(("test", "dev"))
     for i, article in enumerate(articles):
-        parts["dev" if article["title"] in dev_titles or i % 6 == 0 else "train"].append(article)
+        is_held_out = article["title"] in dev_titles or i % 6 == 0
+        parts[next(held_out) if is_held_out else "train"].append(article)
     return {
         f"{part}-v1.1.json": json.dumps({"version": "1.1", "data": chosen}, ensure_ascii=False)
         for part, chosen in parts.items()

@@ -8,8 +8,8 @@ local words = import 'words.libsonnet';
   files:: data_files.files,
 
   // word_vectors: a file or URL in GloVe's text format, of width word_dim; null starts them at random.
-  // max_train, max_evaluation: how many predicates to read of the training data, and of the other files; null
-  // reads all.
+  // train_share, evaluation_share: of the predicates of the training data, and of the other files, drawn at random, the
+  // same for each seed of the training.
   experiment(
     data,
     elmo_part,
@@ -24,20 +24,19 @@ local words = import 'words.libsonnet';
     optimizer={ type: 'adadelta', lr: 1.0, rho: 0.95 },
     num_epochs=500,
     patience=200,
-    max_train=null,
-    max_evaluation=null,
+    train_share=1,
+    evaluation_share=1,
     seed=13370,
-  ):: local reader = {
-    type: 'elmo_srl',
-    token_indexers: words.indexers() + elmo.indexers,
-  };
+  )::
+  local all = { type: 'elmo_srl', token_indexers: words.indexers() + elmo.indexers };
+  local reader(share) = if share == 1 then all else { type: 'elmo_share', share: share, reader: all };
   {
     random_seed: seed,
     numpy_seed: seed,
     pytorch_seed: seed,
 
-    dataset_reader: reader { max_instances: max_train },
-    validation_dataset_reader: reader { max_instances: max_evaluation },
+    dataset_reader: reader(train_share),
+    validation_dataset_reader: reader(evaluation_share),
     train_data_path: data.train,
     validation_data_path: data.dev,
     test_data_path: data.test,

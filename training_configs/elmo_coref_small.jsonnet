@@ -1,9 +1,9 @@
-// Coreference for use, on two CPU cores: as coref_small.jsonnet, but ELMo is the only input, so the archive is small, with
-// more antecedents and epochs. Made into the task model elmo_coref_mini by scripts/task_model.sh.
+// The task model elmo_coref_small, which scripts/task_model.sh makes of this config on two CPU cores: coreference with
+// ELMo as the only input, so that the archive is small.
 //
 //   export COREF_DATA=...     a folder with train.gold_conll, dev.gold_conll and test.gold_conll
-//   export ELMO=elmo_mini     a biLM that comes with this package, or a folder with options.json and weights.hdf5
-//   allennlp train training_configs/coref_mini.jsonnet -s runs/coref_mini --include-package elmo_plugin
+//   export ELMO=elmo_small    a biLM that comes with this package, or a folder with options.json and weights.hdf5
+//   allennlp train training_configs/elmo_coref_small.jsonnet -s runs/coref --include-package elmo_plugin
 local coref = import 'lib/coref.libsonnet';
 local elmo = import 'lib/elmo.libsonnet';
 

@@ -1,12 +1,13 @@
-// Semantic role labelling for use, on two CPU cores: all predicates of the training data, and a model that finds the
-// predicates of a sentence itself. ELMo is its only input, so the archive is small.
+// The task model elmo_srl_small, which scripts/task_model.sh makes of this config on two CPU cores: semantic role
+// labelling with all predicates of the training data, of a model that finds the predicates of a sentence itself. ELMo is
+// its only input, so that the archive is small.
 //
 // Two bidirectional LSTM layers of torch in place of the paper's eight alternating ones, which take many times as long.
 //
 //   export SRL_DATA=...       a folder with train.gold_conll, dev.gold_conll and test.gold_conll
-//   export ELMO=elmo_mini     a biLM that comes with this package, or a folder with options.json and
+//   export ELMO=elmo_small    a biLM that comes with this package, or a folder with options.json and
 //                             weights.hdf5
-//   allennlp train training_configs/srl_mini.jsonnet -s runs/srl_mini --include-package elmo_plugin
+//   allennlp train training_configs/elmo_srl_small.jsonnet -s runs/srl --include-package elmo_plugin
 local elmo = import 'lib/elmo.libsonnet';
 local srl = import 'lib/srl.libsonnet';
 
@@ -31,5 +32,9 @@ srl.experiment(
       encoder: { type: 'lstm', hidden_size: 200, num_layers: 2, bidirectional: true, dropout: 0.2 },
     },
   },
-  trainer+: { learning_rate_scheduler: { type: 'reduce_on_plateau', mode: 'max', factor: 0.5, patience: 0 } },
+  trainer+: {
+    // Evaluation and the archive have the averages of the weights.
+    moving_average: { type: 'exponential', decay: 0.998 },
+    learning_rate_scheduler: { type: 'reduce_on_plateau', mode: 'max', factor: 0.5, patience: 0 },
+  },
 }
