@@ -86,13 +86,13 @@ class WordReader(TaskReader):
     def _records(self, file_path: Any) -> Iterator[Any]:
         return placed_lines(file_path, "words")
 
-    def _instances(self, record: Any, left_out: Counter) -> Iterable[Instance]:
+    def _instances(self, record: Any, counts: Counter) -> Iterable[Instance]:
         place, line = record
         for word in line.split():
             if word == "bad":
                 raise ConfigurationError(f"{place} is bad")
             if word == "-":
-                left_out["without a label"] += 1
+                counts["words without a label left out"] += 1
             else:
                 yield Instance({"word": TextField([Token(word)])})
 
@@ -116,8 +116,8 @@ def test_bad_records_are_left_out_whole_where_asked_and_counted(
     with caplog.at_level(logging.WARNING):
         assert words(WordReader(skip_invalid=True).read(path)) == ["a", "b", "d"]
     assert f"Left out (skip_invalid): {path}, line 2 is bad" in caplog.text
-    assert f"{path}: left out: 2 invalid (4 records read)" in caplog.text
-    assert f"{path}: left out: 1 without a label (4 records read)" in caplog.text
+    assert f"{path}: 2 invalid left out (4 records read)" in caplog.text
+    assert f"{path}: 1 words without a label left out (4 records read)" in caplog.text
 
 
 def test_workers_share_the_records_and_may_find_nothing(tmp_path: Path) -> None:
