@@ -39,7 +39,7 @@ class ArgumentColumn:
     The arguments of one predicate of a sentence. Column 0 is the first of the sentence. Raises
     `ConfigurationError` if brackets are malformed or do not match.
 
-    # Parameters
+    # Attributes
 
     spans : `List[Span]`
         Spans that do not overlap: one `V`, and of the others the outer ones, without those that overlap `V`.
@@ -119,10 +119,10 @@ class SrlReader(TaskReader):
     `predicate_index`). Sentences without a predicate are left out and counted. So are argument columns
     without a `V`, whose predicate is unknown: the score does not include them.
 
-    A few columns of OntoNotes are not as they should be. They are read, and counted: of nested spans the
-    outer one, except that the predicate is kept and spans around it are not; of several spans `V` one with a
-    lemma; of a `V` without a lemma the first word. AllenNLP's reader ends the outer span where an inner one
-    starts.
+    Unusual columns are read, and counted at the end of the file. Of nested spans the outer one is kept; but
+    the predicate always is, and spans around it are left out. Of several spans `V` the first one with a lemma
+    is kept. The predicate of a `V` without a lemma is its first word. (AllenNLP's reader ends an outer span
+    where an inner one starts.)
 
     The indicator marks one word even if the predicate's span is longer (`carry out`), as in prediction.
 
