@@ -1,10 +1,12 @@
 """Every experiment file is evaluated, and its model built on fixtures, in each of its variants."""
 
+import json
 from pathlib import Path
 from typing import Any, Dict
 
 import pytest
 import torch
+from allennlp.commands.train import train_model
 from allennlp.data import DatasetReader, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import Seq2SeqEncoder
@@ -45,10 +47,33 @@ def test_the_original_model_is_the_same_for_configs_and_for_the_embedder() -> No
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_head_comment_says_whether_it_was_run(name: str) -> None:
+def test_a_head_comment_says_whether_it_was_run_and_what_differs_from_the_paper(name: str) -> None:
     text = (TRAINING_CONFIGS / f"{name}.jsonnet").read_text(encoding="utf-8")
     head = text.partition("local ")[0].replace("\n// ", " ")
     assert ("Not run here." in head) != name.endswith(("_small", "_mini"))
+    if name in WORD_DIMS:
+        assert "differs from" in head and "see bilm_finetune.jsonnet" in " ".join(head.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORD_DIMS)
+def test_a_config_trains_for_ten_steps(name: str, tmp_path: Path) -> None:
+    """At full width, but with the tiny biLM: the published one is a download. An epoch has a step or more."""
+    data = experiment_of(name)["train_data_path"]
+    params = small_experiment(
+        name,
+        tmp_path,
+        **{f"{part}_data_path": data for part in ("train", "validation", "test")},
+        **{"trainer.num_epochs": 10, "trainer.patience": 10},
+    )
+    folder = tmp_path / "run"
+    train_model(params, folder)
+    losses = [
+        json.loads((folder / f"metrics_epoch_{epoch}.json").read_text())["training_loss"]
+        for epoch in range(10)
+    ]
+    assert losses[-1] < losses[0]
+    assert (folder / "model.tar.gz").is_file()
 
 
 @pytest.mark.parametrize(

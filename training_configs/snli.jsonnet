@@ -30,6 +30,10 @@
 //
 // ELMo's layer normalisation takes its statistics from the batch, as in all implementations of ELMo. So a prediction
 // depends slightly on the other pairs in its batch.
+//
+// What differs from the paper: for most tasks, SNLI among them, it fine-tunes the biLM on the task's text. Here the
+// biLM is as published. For a fine-tuned one see bilm_finetune.jsonnet, and give its files as
+// model.text_encoder.elmo.options_file and .weight_file.
 local elmo = import 'lib/elmo.libsonnet';
 local snli = import 'lib/snli.libsonnet';
 

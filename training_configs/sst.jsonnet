@@ -29,6 +29,9 @@
 // 5; dropout of 0.5 on the embedded words, 0.1 on the pooled sentence, 0.2 and 0.3 in the last layers, whose widths
 // of 1200 and 600 are its maxout's; 0.25 behind the first relu layer (from memory, not checked).
 // Ours: words are spelled as in running text (see read_phrases); relu layers are initialized as in He et al. (2015).
+// What differs from the paper: for most tasks it fine-tunes the biLM on the task's text, for sentiment without
+// effect. Here the biLM is as published. For a fine-tuned one see bilm_finetune.jsonnet, and give its files as
+// model.text_encoder.elmo.options_file and .weight_file.
 local elmo = import 'lib/elmo.libsonnet';
 local sst = import 'lib/sst.libsonnet';
 

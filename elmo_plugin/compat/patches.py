@@ -3,6 +3,7 @@
 import atexit
 import functools
 import inspect
+import logging
 import os
 import shutil
 import tarfile
@@ -15,6 +16,8 @@ from typing import Any, Dict, Iterator, List
 from elmo_plugin.compat.environment import check_environment
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName
+
+logger = logging.getLogger(__name__)
 
 # AllenNLP, torch and their dependencies are imported inside functions only: this module must load when they
 # are missing or broken, to report it.
@@ -39,6 +42,7 @@ def prepare_allennlp() -> None:
     _patch_norms_of_sparse_gradients()
     _patch_recovered_averages()
     _patch_end_of_distributed_training()
+    _patch_test_after_distributed_training()
     _patch_archives()
 
 
@@ -177,6 +181,29 @@ def _patch_end_of_distributed_training() -> None:
         return train(self)
 
     GradientDescentTrainer.train = train_and_wait_at_exit
+
+
+def _patch_test_after_distributed_training() -> None:
+    """
+    Leave out `evaluate_on_test` after distributed training, with a warning. AllenNLP ran it in the first
+    worker alone, on its share of the data; metrics then waited for the other workers, which had ended, and
+    the run failed before it wrote its metrics and its archive.
+    """
+    from allennlp.commands.train import TrainModel
+
+    finish = TrainModel.finish
+
+    @functools.wraps(finish)
+    def finish_without_test(self: Any, metrics: Dict[str, Any]) -> None:
+        if self.trainer._distributed and self.evaluate_on_test:
+            logger.warning(
+                "evaluate_on_test: not done after distributed training. Run `allennlp evaluate` with the "
+                "archive and the test data."
+            )
+            self.evaluate_on_test = False
+        finish(self, metrics)
+
+    TrainModel.finish = finish_without_test
 
 
 def _patch_archives() -> None:

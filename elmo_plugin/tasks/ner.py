@@ -109,7 +109,7 @@ class NerReader(TaskReader):
         for sentence in read_conll_sentences(file_path):
             yield sentence, scheme, unmarked
 
-    def _instances(self, record: _Record, left_out: Counter) -> Iterable[Instance]:
+    def _instances(self, record: _Record, counts: Counter) -> Iterable[Instance]:
         sentence, scheme, unmarked = record
         words, *_, tags = sentence.columns()
         _check_tags(tags, scheme, sentence.place)

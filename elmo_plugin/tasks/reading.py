@@ -132,7 +132,7 @@ class TaskReader(DatasetReader):
             yield from self._read_file(path)
 
     def _read_file(self, file_path: FileName) -> Iterable[Instance]:
-        left_out: Counter = Counter()
+        counts: Counter = Counter()
         num_records, num_instances = 0, 0
         records = peekable(self._records(file_path))
         if not records:
@@ -144,23 +144,21 @@ class TaskReader(DatasetReader):
             num_records += 1
             try:
                 # All of a record's instances or none.
-                instances = list(self._instances(record, left_out))
+                instances = list(self._instances(record, counts))
             except ConfigurationError as error:
                 if not self._skip_invalid:
                     raise
                 logger.warning("Left out (skip_invalid): %s", error)
-                left_out["invalid"] += 1
+                counts["invalid left out"] += 1
                 continue
             num_instances += len(instances)
             yield from instances
-        for reason, count in left_out.items():
-            logger.warning(
-                "%s: left out: %d %s (%d records read)", file_path, count, reason, num_records
-            )
+        for reason, count in counts.items():
+            logger.warning("%s: %d %s (%d records read)", file_path, count, reason, num_records)
         # One of several workers may have no instances.
         is_alone = self.get_worker_info() is None and self.get_distributed_info() is None
         if is_alone and not num_instances:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+            reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
             raise ConfigurationError(
                 f"{file_path}: no instance is left of {num_records} records read"
                 f"{f' ({reasons})' if reasons else ''}, expected at least one. Give another file."
@@ -172,8 +170,11 @@ class TaskReader(DatasetReader):
         """
         raise NotImplementedError
 
-    def _instances(self, record: Any, left_out: Counter) -> Iterable[Instance]:
-        """Return the instances of a record. A record without instances counts its reason in `left_out`."""
+    def _instances(self, record: Any, counts: Counter) -> Iterable[Instance]:
+        """
+        Return the instances of a record. What is left out is counted in `counts`, under a text such as
+        `sentences without a label left out`.
+        """
         raise NotImplementedError
 
 

@@ -73,7 +73,7 @@ class SnliReader(TaskReader):
     def _records(self, file_path: FileName) -> Iterator[Tuple[str, str]]:
         return placed_lines(file_path, "a JSON object")
 
-    def _instances(self, record: Tuple[str, str], left_out: Counter) -> Iterable[Instance]:
+    def _instances(self, record: Tuple[str, str], counts: Counter) -> Iterable[Instance]:
         place, line = record
         with errors_at(place, "Correct the line, or give a file of JSON lines in SNLI's format."):
             pair = parse_json_object(line, _EXAMPLE)
@@ -81,7 +81,7 @@ class SnliReader(TaskReader):
                 get_text(pair, key, _EXAMPLE) for key in ("gold_label", "sentence1", "sentence2")
             )
         if label == NO_GOLD_LABEL:
-            left_out["without a gold label"] += 1
+            counts["pairs without a gold label left out"] += 1
         else:
             premise, hypothesis = map(self.tokenizer.tokenize, sentences)
             yield self.text_to_instance(premise, hypothesis, label, place)

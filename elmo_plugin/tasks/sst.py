@@ -141,7 +141,7 @@ class SstReader(TaskReader):
     def _records(self, file_path: FileName) -> Iterator[Tuple[str, str]]:
         return placed_lines(file_path, "one tree")
 
-    def _instances(self, record: Tuple[str, str], left_out: Counter) -> Iterable[Instance]:
+    def _instances(self, record: Tuple[str, str], counts: Counter) -> Iterable[Instance]:
         place, line = record
         sentence, *phrases = read_phrases(line, place)
         minimum = self._min_phrase_length
@@ -149,7 +149,7 @@ class SstReader(TaskReader):
         for phrase in [sentence, *long_phrases]:
             label = self._class_of[phrase.label]
             if label is None:
-                left_out["neutral texts"] += 1
+                counts["neutral texts left out"] += 1
             else:
                 yield self.text_to_instance([Token(word) for word in phrase.words], label)
 

@@ -1,14 +1,18 @@
+import json
 import logging
 from collections import Counter
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List
 
 import pytest
+from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.data import Instance, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.fields import TextField
 from allennlp.data.tokenizers import Token, Tokenizer
+from allennlp.models import load_archive
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +25,7 @@ from elmo_plugin.tasks.reading import (
     placed_lines,
 )
 from tests.pretraining.two_workers import reports_of_two_workers
+from tests.tasks.task_testing import experiment_of
 
 
 def test_blank_lines_are_skipped_but_numbered(tmp_path: Path) -> None:
@@ -86,13 +91,13 @@ class WordReader(TaskReader):
     def _records(self, file_path: Any) -> Iterator[Any]:
         return placed_lines(file_path, "words")
 
-    def _instances(self, record: Any, left_out: Counter) -> Iterable[Instance]:
+    def _instances(self, record: Any, counts: Counter) -> Iterable[Instance]:
         place, line = record
         for word in line.split():
             if word == "bad":
                 raise ConfigurationError(f"{place} is bad")
             if word == "-":
-                left_out["without a label"] += 1
+                counts["words without a label left out"] += 1
             else:
                 yield Instance({"word": TextField([Token(word)])})
 
@@ -116,8 +121,8 @@ def test_bad_records_are_left_out_whole_where_asked_and_counted(
     with caplog.at_level(logging.WARNING):
         assert words(WordReader(skip_invalid=True).read(path)) == ["a", "b", "d"]
     assert f"Left out (skip_invalid): {path}, line 2 is bad" in caplog.text
-    assert f"{path}: left out: 2 invalid (4 records read)" in caplog.text
-    assert f"{path}: left out: 1 without a label (4 records read)" in caplog.text
+    assert f"{path}: 2 invalid left out (4 records read)" in caplog.text
+    assert f"{path}: 1 words without a label left out (4 records read)" in caplog.text
 
 
 def test_workers_share_the_records_and_may_find_nothing(tmp_path: Path) -> None:
@@ -204,3 +209,31 @@ def test_a_worker_without_sentences_is_an_error_of_all(reports: List[Dict[str, A
 def test_a_single_process_has_batches_of_similar_length() -> None:
     assert batches_of([3, 9, 1, 4, 7]) == [[1, 3], [4, 7], [9]]
     assert SAMPLER.get_num_batches(sentences([3, 9, 1, 4, 7])) == 3
+
+
+@pytest.mark.slow
+def test_distributed_training_validates_on_all_data_and_leaves_an_archive(tmp_path: Path) -> None:
+    config = experiment_of("ner").as_dict()
+    data = config["validation_data_path"]
+    # One worker has four sentences, the other three.
+    sampler = {"type": "elmo_even", "batch_size": 1, "sorting_keys": ["tokens"]}
+    config.update(
+        validation_dataset_reader={**deepcopy(config["dataset_reader"]), "max_instances": 7},
+        validation_data_loader={"batch_sampler": sampler},
+        distributed={"cuda_devices": [-1, -1]},
+        test_data_path=data,
+        evaluate_on_test=True,
+    )
+    config["trainer"]["num_epochs"] = 20
+    folder = tmp_path / "run"
+    train_model(Params(config), folder, include_package=["elmo_plugin"])
+    archive = load_archive(folder)
+    instances = list(archive.validation_dataset_reader.read(data))
+    for instance in instances:
+        archive.validation_dataset_reader.apply_token_indexers(instance)
+    model = archive.model.eval()
+    model.forward_on_instances(instances)
+    found = json.loads((folder / "metrics.json").read_text())
+    best = {name: found[f"best_validation_{name}"] for name in model.get_metrics()}
+    assert best == pytest.approx(model.get_metrics())
+    assert len(instances) == 7 and 0 < best["f1"] < 1

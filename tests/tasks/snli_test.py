@@ -45,7 +45,7 @@ def test_pairs_and_labels_are_read(caplog: pytest.LogCaptureFixture) -> None:
     assert words_of(instances[7]) == ["A dog sleeps .", "The dog is awake ."]
     metadata = instances[6]["metadata"].metadata
     assert metadata == {"premise_words": ["Rain"], "hypothesis_words": ["Rain"]}
-    left_out = "left out: 2 without a gold label (10 records read)"
+    left_out = "2 pairs without a gold label left out (10 records read)"
     assert caplog.messages == [f"{TINY_FILE}: {left_out}"]
 
 

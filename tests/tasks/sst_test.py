@@ -70,7 +70,7 @@ def test_two_classes_leave_out_what_is_neutral_and_count_it(tmp_path, caplog):
         ("So awful", "negative"),
         ("awful", "negative"),
     ]
-    assert "left out: 8 neutral texts (3 records read)" in caplog.text
+    assert "8 neutral texts left out (3 records read)" in caplog.text
 
 
 def test_another_granularity_is_refused():

@@ -203,7 +203,7 @@ class CoreferenceReader(TaskReader):
                 'are given as JSON, {"sentences": [["A", "word"], ...]}.'
             )
 
-    def _instances(self, record: Conll2012Document, left_out: Counter) -> Iterable[Instance]:
+    def _instances(self, record: Conll2012Document, counts: Counter) -> Iterable[Instance]:
         sentences = record.sentences()
         genre, slash, _ = record.name.partition("/")
         clusters = read_clusters(sentences)
@@ -216,7 +216,7 @@ class CoreferenceReader(TaskReader):
         )
         num_singletons = len(clusters) - len(instance["metadata"].metadata["clusters"])
         if num_singletons:
-            left_out["clusters of one mention"] += num_singletons
+            counts["clusters of one mention left out"] += num_singletons
         yield instance
 
 

@@ -241,7 +241,7 @@ class SquadReader(TaskReader):
     def _records(self, file_path: FileName) -> Iterator[SquadRecord]:
         return squad_records(file_path)
 
-    def _instances(self, record: SquadRecord, left_out: Counter) -> Iterable[Instance]:
+    def _instances(self, record: SquadRecord, counts: Counter) -> Iterable[Instance]:
         question, text = record.checked(), record.passage
         if not question.answers:
             raise record.error(
@@ -256,7 +256,7 @@ class SquadReader(TaskReader):
         is_cut = self._max_passage_tokens is not None
         if is_cut and passage.covering_tokens(question.answers[0]) is None:
             maximum = f"max_passage_tokens, {self._max_passage_tokens}"
-            left_out[f"questions with an answer beyond {maximum}"] += 1
+            counts[f"questions with an answer beyond {maximum} left out"] += 1
             return
         yield self.text_to_instance(
             question.question, passage, question.answers, question.id, place=record.place

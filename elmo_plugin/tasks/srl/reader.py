@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import Counter
-from typing import Any, Dict, Iterable, Iterator, List, Optional
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance
@@ -27,67 +27,83 @@ from elmo_plugin.tasks.tags import Span, TagField, spans_to_tags, tags_to_spans
 
 logger = logging.getLogger(__name__)
 
-# `(ARG0*`, `*`, `*)` and `(ARG0*)`.
-_CELL = re.compile(r"(?:\((?P<label>[^()*]+))?\*(?P<end>\))?")
-_EXPECTED = (
-    "each span as (LABEL* on its first word, * between and *) on its last, or (LABEL*), and spans that "
-    "neither nest nor cross"
-)
+# `(ARG0*`, `*`, `*)` and `(ARG0*)`; where spans nest, `(ARG0(ARG1*)` and `*))`, too.
+_CELL = re.compile(r"(?P<starts>(?:\([^()*]+)*)\*(?P<ends>\)*)")
+_EXPECTED = "each span as (LABEL* on its first word, * between and *) on its last, or (LABEL*)"
+_PREDICATE = "V"
 _NO_LEMMA = "-"
 
 
 class ArgumentColumn:
     """
     The arguments of one predicate of a sentence. Column 0 is the first of the sentence. Raises
-    `ConfigurationError` if brackets are malformed, nested or not closed.
+    `ConfigurationError` if brackets are malformed or do not match.
+
+    # Attributes
+
+    spans : `List[Span]`
+        Spans that do not overlap: one `V`, and of the others the outer ones, without those that overlap `V`.
+        Of several spans `V`, it is the first one with a lemma; if none has one, the first.
+    predicate_index : `Optional[int]`
+        The predicate's word: the first word with a lemma in the `V` span, which is longer than the word if
+        there is a particle (`carry out`); if no word has a lemma, the first. `None` if there is no `V`.
+        Lemmas elsewhere are ignored: OntoNotes also has them on words that have a word sense but are not
+        predicates.
+    oddities : `List[str]`
+        A description of each span that was left out, and of a predicate without a lemma.
     """
 
     def __init__(self, sentence: Conll2012Sentence, number: int) -> None:
         self.sentence = sentence
         self.number = number
         self.spans: List[Span] = []
-        label: Optional[str] = None  # of the open span
-        start = 0
-        for index, cell in enumerate(sentence.arguments[number]):
-            match = _CELL.fullmatch(cell)
-            starts, ends = (match["label"], match["end"]) if match else (None, None)
-            # A span starts where none is open, and ends where one is.
-            if match is None or (starts and label) or (ends and not (starts or label)):
-                where = f" inside the span ({label}*" if label else ""
-                raise self.fault(index, f"found '{cell}'{where}, expected {_EXPECTED}")
-            if starts:
-                label, start = starts, index
-            if ends and label:
-                self.spans.append(Span(start, index + 1, label))
-                label = None
-        if label is not None:
-            raise self.fault(start, f"found no end of the span ({label}*, expected {_EXPECTED}")
-
-    def predicate_index(self) -> Optional[int]:
-        """
-        Return the index of the predicate's word: the first word with a lemma in the `V` span, which is longer
-        than the word if there is a particle (`carry out`). Return `None` if there is no `V`. Lemmas elsewhere
-        are ignored: OntoNotes also has them on words that have a word sense but are not predicates. Raise
-        `ConfigurationError` if there is more than one `V`, or none of its words has a lemma.
-        """
-        predicates = [span for span in self.spans if span.label == "V"]
-        if not predicates:
-            return None
-        start, end, _ = predicates[0]
-        lemmas = self.sentence.predicate_lemmas
-        with_lemma = [index for index in range(start, end) if lemmas[index] != _NO_LEMMA]
-        if len(predicates) > 1 or not with_lemma:
-            raise self.fault(
-                predicates[-1].start,
-                f"found {len(predicates)} spans (V*, {len(with_lemma)} words of the first with a lemma in "
-                "column 7; expected one span (V* on a predicate with a lemma (its other parts are C-V)",
-            )
-        return with_lemma[0]
+        self.predicate_index: Optional[int] = None
+        self.oddities: List[str] = []
+        spans = sorted(self._all_spans(), key=lambda span: (span.start, -span.end))
+        predicates = [span for span in spans if span.label == _PREDICATE]
+        if predicates:
+            lemmas = sentence.predicate_lemmas
+            with_lemma = [
+                (index, span)
+                for span in predicates
+                for index in range(span.start, span.end)
+                if lemmas[index] != _NO_LEMMA
+            ]
+            self.predicate_index, predicate = [*with_lemma, (predicates[0].start, predicates[0])][0]
+            self.spans.append(predicate)
+            self.oddities += ["further spans (V* left out"] * (len(predicates) - 1)
+            if not with_lemma:
+                self.oddities.append("predicates without a lemma read")
+        for span in spans:
+            if span.label == _PREDICATE:
+                continue
+            if any(span.start < kept.end and kept.start < span.end for kept in self.spans):
+                self.oddities.append("nested spans left out")
+            else:
+                self.spans.append(span)
 
     def fault(self, index: int, problem: str) -> ConfigurationError:
         """Return the error for a problem on the line of a word."""
         place = self.sentence.place.of_token(index, FIRST_ARGUMENTS + 1 + self.number)
         return ConfigurationError(f"{place}: {problem}. Correct the argument column.")
+
+    def _all_spans(self) -> List[Span]:
+        """Return all spans of the column, which may nest."""
+        spans: List[Span] = []
+        open_spans: List[Tuple[int, str]] = []  # start and label
+        for index, cell in enumerate(self.sentence.arguments[self.number]):
+            match = _CELL.fullmatch(cell)
+            if match is None:
+                raise self.fault(index, f"found '{cell}', expected {_EXPECTED}")
+            open_spans += [(index, label) for label in match["starts"].split("(")[1:]]
+            for _ in match["ends"]:
+                if not open_spans:
+                    raise self.fault(index, f"found '{cell}' without a start, expected {_EXPECTED}")
+                start, label = open_spans.pop()
+                spans.append(Span(start, index + 1, label))
+        for start, label in open_spans:
+            raise self.fault(start, f"found no end of the span ({label}*, expected {_EXPECTED}")
+        return spans
 
 
 @DatasetReader.register("elmo_srl")
@@ -102,6 +118,11 @@ class SrlReader(TaskReader):
     everywhere in all but its first instance, so that it counts once) and `metadata` (`words` and
     `predicate_index`). Sentences without a predicate are left out and counted. So are argument columns
     without a `V`, whose predicate is unknown: the score does not include them.
+
+    Unusual columns are read, and counted at the end of the file. Of nested spans the outer one is kept; but
+    the predicate always is, and spans around it are left out. Of several spans `V` the first one with a lemma
+    is kept. The predicate of a `V` without a lemma is its first word. (AllenNLP's reader ends an outer span
+    where an inner one starts.)
 
     The indicator marks one word even if the predicate's span is longer (`carry out`), as in prediction.
 
@@ -151,20 +172,21 @@ class SrlReader(TaskReader):
         for document in read_conll_2012(file_path):
             yield from document.unsplit
 
-    def _instances(self, record: ConllSentence, left_out: Counter) -> Iterable[Instance]:
+    def _instances(self, record: ConllSentence, counts: Counter) -> Iterable[Instance]:
         sentence = Conll2012Sentence.split(record)
         tokens = [Token(word) for word in sentence.words]
         columns = [ArgumentColumn(sentence, number) for number in range(len(sentence.arguments))]
-        indices = [column.predicate_index() for column in columns]
+        indices = [column.predicate_index for column in columns]
         predicates = [int(index in indices) for index in range(len(tokens))]
         for index, column in zip(indices, columns):
             if index is None:
                 logger.warning("Left out: %s", column.fault(0, "found no span (V*"))
-                left_out["predicates without a V"] += 1
+                counts["predicates without a V left out"] += 1
                 continue
             if indices.count(index) > 1:
                 problem = "found a predicate with several columns, expected one for each predicate"
                 raise column.fault(index, problem)
+            counts.update(column.oddities)
             tags = spans_to_tags(column.spans, len(tokens), "BIO")
             yield self.text_to_instance(tokens, index, tags, sentence.place, predicates)
             predicates = [-1] * len(tokens)
@@ -172,7 +194,7 @@ class SrlReader(TaskReader):
             tags = ["O"] * len(tokens)
             yield self.text_to_instance(tokens, tags=tags, predicates=predicates)
         elif not columns:
-            left_out["sentences without a predicate"] += 1
+            counts["sentences without a predicate left out"] += 1
 
 
 # The key in the metadata of a sentence whose predicates the model is to find.

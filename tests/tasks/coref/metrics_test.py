@@ -1,3 +1,6 @@
+import itertools
+import random
+
 import pytest
 
 from elmo_plugin.tasks.coref.metrics import CoreferenceScores, b_cubed, ceaf_phi4, muc
@@ -60,6 +63,68 @@ def test_examples_of_the_papers(measure, response, key, parts, published_f1):
         f1 = 2 * precision * recall / (precision + recall)
         # Published with two or three digits, some of them from rounded precision and recall.
         assert f1 == pytest.approx(published_f1, abs=6e-3)
+
+
+def slow_muc(response, key):
+    """Links of the response, and those that are right: all but one for each further part of a cluster."""
+    found = num_links = 0
+    for cluster in response:
+        parts = [other for other in key if set(cluster) & set(other)]
+        missing = [mention for mention in cluster if not any(mention in other for other in key)]
+        num_links += len(cluster) - 1
+        found += len(cluster) - len(parts) - len(missing)
+    return found, num_links
+
+
+def slow_b_cubed(response, key):
+    """The part of each mention's cluster that is in its cluster of the key, and the number of mentions."""
+    found, num_mentions = 0.0, 0
+    for cluster in response:
+        for mention in cluster:
+            num_mentions += 1
+            for other in key:
+                if mention in other:
+                    found += len(set(cluster) & set(other)) / len(cluster)
+    return found, num_mentions
+
+
+def slow_ceaf(response, key):
+    """The best of all alignments, and the number of clusters."""
+    few, many = sorted([response, key], key=len)
+    alignments = itertools.permutations(many, len(few))
+    similarity = max(
+        sum(2 * len({*a} & {*b}) / (len(a) + len(b)) for a, b in zip(few, alignment))
+        for alignment in alignments
+    )
+    return similarity, len(response)
+
+
+def random_clusters(random_numbers):
+    """Up to five clusters, some of one mention, of some of eight mentions; sometimes none."""
+    found = {}
+    for mention in "abcdefgh":
+        found.setdefault(random_numbers.randrange(9), []).append(mention)
+    return [found[number] for number in range(random_numbers.randrange(6)) if number in found]
+
+
+def test_scores_equal_those_by_the_rules_of_the_scorer_of_conll():
+    random_numbers = random.Random(13)
+    for _ in range(200):
+        response, key = random_clusters(random_numbers), random_clusters(random_numbers)
+        scores = CoreferenceScores()
+        scores(response, key, [])
+        metrics = scores.get_metric()
+        all_f1 = []
+        for name, slow in (("muc", slow_muc), ("b_cubed", slow_b_cubed), ("ceaf", slow_ceaf)):
+            # What has no denominator is 0.
+            precision, recall = (
+                part / whole if whole else 0.0
+                for part, whole in (slow(response, key), slow(key, response))
+            )
+            all_f1.append(2 * precision * recall / (precision + recall or 1))
+            names = (f"_{name}_precision", f"_{name}_recall", f"{name}_f1")
+            assert [metrics[n] for n in names] == pytest.approx([precision, recall, all_f1[-1]])
+        assert metrics["coref_f1"] == pytest.approx(sum(all_f1) / 3)
 
 
 KEPT_SPANS = list("abcdfghi")  # all gold mentions but e

@@ -39,7 +39,7 @@ def write(path, *columns, name="bc/a"):
 
 def test_documents_sentences_and_clusters_are_read(caplog):
     instances = list(CoreferenceReader().read(TINY_FILE))
-    left_out = "left out: 3 clusters of one mention (3 records read)"
+    left_out = "3 clusters of one mention left out (3 records read)"
     assert caplog.messages == [f"{TINY_FILE}: {left_out}"]
     lengths = [list(map(len, instance["sentences"])) for instance in instances]
     assert lengths == [[6, 6, 6, 2, 7], [3, 9, 4], [10, 6, 13, 3]]

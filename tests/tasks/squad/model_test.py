@@ -1,4 +1,6 @@
+import random
 import re
+import string
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from allennlp.modules.seq2seq_encoders import GruSeq2SeqEncoder
 from allennlp.nn import Initializer
 from hypothesis import given
 from hypothesis import strategies as st
+from more_itertools import split_when
 
 from elmo_plugin.tasks.squad.model import (
     AnswerMetrics,
@@ -218,6 +221,53 @@ def test_answers_are_normalized_as_in_the_official_script(text, normalized):
 def test_worked_examples(predicted, answers, expected_match, expected_f1):
     assert exact_match(predicted, answers) == expected_match
     assert_close(word_f1(predicted, answers), expected_f1)
+
+
+def slowly_normalized(text):
+    """
+    By the rules of SQuAD 1.1: lower case; no punctuation; articles that are words become spaces, where a word
+    is a run of letters and digits; single spaces.
+    """
+    kept = [character for character in text.lower() if character not in string.punctuation]
+    pieces = split_when(kept, lambda one, other: not one.isalnum() or not other.isalnum())
+    words = ["".join(piece) for piece in pieces]
+    return " ".join("".join(" " if word in ("a", "an", "the") else word for word in words).split())
+
+
+def slow_scores(predicted, answers):
+    """Exact match and F1 of the best answer, by the same rules."""
+    matches, f1s = [], []
+    for answer in answers:
+        words, gold = slowly_normalized(predicted).split(), slowly_normalized(answer).split()
+        matches.append(float(words == gold))
+        left = list(gold)
+        for word in words:
+            if word in left:
+                left.remove(word)
+        num_common = len(gold) - len(left)
+        if num_common:
+            precision, recall = num_common / len(words), num_common / len(gold)
+            f1s.append(2 * precision * recall / (precision + recall))
+        else:
+            f1s.append(0.0)
+    return max(matches), max(f1s)
+
+
+def test_scores_equal_those_by_the_rules_of_squad():
+    random_numbers = random.Random(13)
+    pieces = ["a", "An", "THE", "the", "dog", "Dog", "é", "5", " ", " ", " ", "\u00a0", "\n"]
+    pieces += [*"-._$'", "’", "—"]
+    num_matches = 0
+    for _ in range(200):
+        predicted, *answers = (
+            "".join(random_numbers.choices(pieces, k=random_numbers.randint(1, 9)))
+            for _ in range(random_numbers.randint(2, 5))
+        )
+        assert normalized_answer(predicted) == slowly_normalized(predicted)
+        scores = exact_match(predicted, answers), word_f1(predicted, answers)
+        assert scores == pytest.approx(slow_scores(predicted, answers))
+        num_matches += scores[0]
+    assert num_matches > 10
 
 
 def test_metrics_are_means_over_the_questions_with_answers():

@@ -81,7 +81,7 @@ def test_long_passages_are_cut_and_answers_beyond_left_out(caplog):
     assert [id_of(instance) for instance in instances] == ["paris", "sun", "snow", "wrote"]
     assert [len(instance["passage"]) for instance in instances] == [10, 10, 2, 10]
     assert (
-        "left out: 4 questions with an answer beyond max_passage_tokens, 10 (8 records"
+        "4 questions with an answer beyond max_passage_tokens, 10 left out (8 records"
         in caplog.text
     )
 
@@ -129,7 +129,7 @@ def test_a_bad_question_is_named_and_can_be_left_out(tmp_path, caplog, changes, 
     with pytest.raises(ConfigurationError, match=f"{PLACE}.*{message}"):
         read(file_path)
     assert [id_of(instance) for instance in read(file_path, skip_invalid=True)] == ["q1", "q3"]
-    assert "left out: 1 invalid (3 records read)" in caplog.text
+    assert "1 invalid left out (3 records read)" in caplog.text
 
 
 TEXT = " It rained  in Paris. "
