@@ -4,6 +4,7 @@ score change on other sentences, documents or articles of the same kind?
 """
 
 import json
+import logging
 from itertools import groupby
 from typing import Any, Dict, List, Optional
 
@@ -27,6 +28,8 @@ _SEED = 0
 # about an article, the predicates of a sentence, the pairs of a premise.
 _ITEM_KEYS = ("article", "words", "premise_words")
 
+logger = logging.getLogger(__name__)
+
 
 def item_counts(folder: RunFolder, metric: str) -> Optional[numpy.ndarray]:
     """
@@ -38,6 +41,7 @@ def item_counts(folder: RunFolder, metric: str) -> Optional[numpy.ndarray]:
     if not path.exists():
         if not (folder.path / _ARCHIVE_NAME).is_file():
             return None
+        logger.info("%s: counting test items, on the CPU.", folder.path.name)
         with replaced_file(path) as partial_file:
             partial_file.write_text(json.dumps(_counted(folder)))
     counts = json.loads(path.read_text()).get(metric)

@@ -1,9 +1,11 @@
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, List
 
 import numpy
 import pytest
+import torch
 
 from elmo_plugin.report import bootstrap
 from elmo_plugin.report.bootstrap import COUNTS_NAME, item_counts, resampled_scores, score
@@ -70,3 +72,17 @@ def test_counts_are_read_from_the_folder_of_a_run(tmp_path: Path) -> None:
     (tmp_path / COUNTS_NAME).write_text(json.dumps({"f1": [[[1, 2, 1, 3]]]}))
     assert item_counts(folder, "f1") == pytest.approx(numpy.array([[[1, 2, 1, 3]]]))
     assert item_counts(folder, "loss") is None
+
+
+def test_a_model_without_counts_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: List[Path] = []
+
+    def opened_archive(path: Path) -> SimpleNamespace:
+        opened.append(path)
+        return SimpleNamespace(model=torch.nn.Linear(1, 1))
+
+    monkeypatch.setattr(bootstrap, "opened_archive", opened_archive)
+    (tmp_path / "model.tar.gz").touch()
+    for _ in range(2):
+        assert item_counts(RunFolder(tmp_path, {}), "f1") is None
+    assert opened == [tmp_path / "model.tar.gz"]  # once

@@ -100,7 +100,6 @@ class TestLayers:
         assert table.settings["word vectors"] == ".../" + "/".join(
             Path(words("glove", 3)).parts[-2:]
         )
-        names = ["none", "input-vectors_glove-last", "input-l2_1", "input-l2_0.001"]
         names = ["none-vectors_glove", "input-vectors_glove-last"]
         names += ["input-vectors_glove-l2_1", "input-vectors_glove-l2_0.001"]
         assert training.started == [f"ner-{name}-seed1" for name in names]
@@ -153,6 +152,21 @@ def words(tmp_path: Path) -> Callable[[str, int], str]:
 
 NONE, WORDS, WIDE = "no vectors", "word vectors glove.txt", "wide word vectors wide.txt"
 OTHER = str(REPOSITORY / "fixtures" / "bilm" / "tiny")
+
+
+def test_placements_and_shares_start_from_word_vectors_too(
+    training: FakeTraining, options: Options, words: Any
+) -> None:
+    given = {"config_file": TINY / "experiment_elmo.jsonnet", "seeds": (1,)}
+    given["word_vectors"] = words("glove", 3)
+    compare_placements(options(PlacementOptions, placements=("none", "output"), **given))
+    compare_shares(options(SampleEfficiencyOptions, fractions=(0.5,), **given))
+    assert training.started == [
+        "ner-none-vectors_glove-seed1",
+        "ner-output-vectors_glove-seed1",
+        "ner-none-vectors_glove-share_0.5-batches_2-seed1",
+        "ner-both-vectors_glove-share_0.5-batches_2-seed1",
+    ]
 
 
 class TestVectors:
