@@ -17,9 +17,8 @@ from elmo_plugin.files.output import replaced_file
 from elmo_plugin.report.runs import RunFolder
 from elmo_plugin.tasks.metrics import Counts
 
-COUNTS_NAME = (
-    "item_counts.json"  # in the folder of a run, which is removed when it is trained again
-)
+# In the folder of a run, which is removed when it is trained again.
+COUNTS_NAME = "item_counts.json"
 
 _ARCHIVE_NAME = "model.tar.gz"
 _NUM_RESAMPLES = 2000
