@@ -1,6 +1,7 @@
 """Tables of results: Markdown for readers, CSV for spreadsheets, JSON for programs; and their settings."""
 
 import json
+import math
 import platform
 import re
 import shlex
@@ -9,8 +10,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+import numpy
 import torch
 from scipy import stats
 
@@ -30,6 +32,7 @@ _DOTS_PER_INCH = 150
 # The default of all reports. The paper's standard deviations are over five seeds, too.
 DEFAULT_SEEDS = (1, 2, 3, 4, 5)
 FAILED = "failed"
+TWO_SEEDS = "two seeds: no claim"
 
 _PART = r"[^/\s\"',;()]+"
 _START_OF_PATH = r"(?<![\w:/.~-])"  # not within a word, a URL or a relative path
@@ -150,9 +153,9 @@ def _markdown_cell(value: Any) -> str:
 def paired_differences(scores: Mapping[str, "pandas.DataFrame"]) -> "pandas.DataFrame":
     """
     Compare each row with each row above it, over the seeds that both have: return the mean of the
-    differences, and its 95 % confidence interval by Student's t. With one common seed the interval is empty,
-    without common seeds the difference too. `scores` has for each measure a frame of the same variants, in
-    rows, and seeds, in columns; missing where a run failed.
+    differences, and its 95 % confidence interval by Student's t, which needs three seeds to say anything.
+    With one common seed the interval is empty, without common seeds the difference too. `scores` has for each
+    measure a frame of the same variants, in rows, and seeds, in columns; missing where a run failed.
     """
     import pandas
 
@@ -162,15 +165,41 @@ def paired_differences(scores: Mapping[str, "pandas.DataFrame"]) -> "pandas.Data
         for name, frame in scores.items():
             differences = (frame.loc[second] - frame.loc[first]).dropna()
             num_seeds, mean = len(differences), differences.mean()
-            interval = None
-            if num_seeds > 1:
+            interval = TWO_SEEDS if num_seeds == 2 else None
+            if num_seeds > 2:
                 margin = stats.t.ppf(0.975, num_seeds - 1) * differences.sem()
                 interval = f"{mean - margin:.2f} to {mean + margin:.2f}"
             row["seeds"] = num_seeds
             row[f"{name} difference"] = round(mean, 2)
-            row[f"{name} 95 % interval"] = interval
+            row[f"{name} 95 % interval over seeds"] = interval
         rows.append(row)
     return pandas.DataFrame(rows)
+
+
+def corrected_p_values(
+    scores: "pandas.DataFrame", pairs: Sequence[Tuple[str, str]]
+) -> List[Optional[float]]:
+    """
+    Return the p-values of differences between pairs of rows, by Student's paired test over seeds, corrected
+    by Holm for the number of pairs. Pairs with fewer than three common seeds have none, but are counted.
+    """
+    p_values = [
+        stats.ttest_1samp((scores.loc[first] - scores.loc[second]).dropna(), 0.0).pvalue
+        if (scores.loc[first] + scores.loc[second]).count() > 2
+        else math.nan
+        for first, second in pairs
+    ]
+    corrected = holm([1.0 if math.isnan(p_value) else p_value for p_value in p_values])
+    return [None if math.isnan(old) else new for old, new in zip(p_values, corrected)]
+
+
+def holm(p_values: Sequence[float]) -> List[float]:
+    """Correct p-values for their number (Holm 1979): the family-wise error rate is that of each."""
+    order = numpy.argsort(p_values)
+    steps = numpy.array(p_values)[order] * numpy.arange(len(p_values), 0, -1)
+    corrected = numpy.empty(len(p_values))
+    corrected[order] = numpy.maximum.accumulate(steps).clip(max=1.0)
+    return corrected.tolist()
 
 
 def settings_of(variables: Mapping[str, str] = {}, **more: Any) -> Dict[str, Any]:

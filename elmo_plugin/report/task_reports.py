@@ -8,27 +8,26 @@ import math
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence
 
 from allennlp.common import Params
 from allennlp.data import DatasetReader
 
 from elmo_plugin.arguments import option
+from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.figures import draw_shares, draw_variants
-from elmo_plugin.report.runs import TrainedRuns, train
 from elmo_plugin.report.share_reader import check_share, share_size
-from elmo_plugin.report.tables import (
-    FAILED,
-    Part,
-    Report,
-    check_option,
-    paired_differences,
-    settings_of,
-    write_report,
+from elmo_plugin.report.tables import FAILED, Part, Report, check_option
+from elmo_plugin.report.task_scores import Pair, TaskScores, train_variants
+from elmo_plugin.report.variants import (
+    ELMO_KEY,
+    TaskExperiment,
+    TaskOptions,
+    Variant,
+    width_of_vectors,
 )
-from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, TaskOptions, Variant
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
@@ -60,13 +59,6 @@ _PAPER = {
     },
 }
 
-_DIFFERENCE_NOTE = (
-    "Difference: the mean, over the seeds that both variants have, of the variant's score minus the score "
-    "of the variant that it is compared with. The 95 % interval is Student's: if it contains 0, these "
-    "seeds do not show which variant is better. It covers the randomness of training, not the choice of "
-    "the data."
-)
-
 _LAYERS_NOTE = (
     "ELMo is placed as in the config. Last layer only: one vector of the biLM, with a learnt scale. "
     "All layers: their weighted mean; λ is the L2 regularization of the weights before the "
@@ -81,7 +73,8 @@ _PLACEMENT_NOTE = (
 
 _VECTORS_NOTE = (
     "Word vectors: the config's embedding of words starts from that file and has its width; without it, it "
-    "starts from random numbers. Everything else is as in the config."
+    "starts from random numbers. Wide word vectors: a control, as wide as word vectors and ELMo together. "
+    "Everything else is as in the config."
 )
 
 _SHARE_NOTE = (
@@ -141,7 +134,15 @@ class PlacementOptions(TaskOptions):
 class VectorsOptions(TaskOptions):
     """
     What does ELMo add to a task's model, beside pretrained word vectors? Trains a config without either, with
-    word vectors, and with each of some biLMs.
+    word vectors, with each of some biLMs, and with word vectors and each biLM. Without --word-vectors, the
+    config is trained without ELMo and with each biLM.
+
+    With ELMo the input of the task's RNN is wider, and its first layer has more weights. --wide-vectors adds
+    a control: word vectors of this width, made from the same text (scripts/word_vectors.py --dim N). Output
+    ELMo has no control.
+
+    Comparisons that this report plans have a p-value, corrected for their number by Holm: word vectors and
+    each biLM against no vectors, and both together against word vectors alone, of either width.
 
     examples:
       export NER_DATA=data/ner ELMO=elmo_mini
@@ -152,8 +153,16 @@ class VectorsOptions(TaskOptions):
     each pair of variants.
     """
 
-    word_vectors: Sequence[str] = option(
-        "files in GloVe's text format, each for a variant without ELMo", (), metavar="FILE"
+    word_vectors: Optional[str] = option(
+        "word vectors in GloVe's text format, for variants without ELMo and with each biLM",
+        None,
+        metavar="FILE",
+    )
+    wide_vectors: Sequence[str] = option(
+        "word vectors as wide as those of --word-vectors and one of the biLMs together, each for a variant "
+        "without ELMo",
+        (),
+        metavar="FILE",
     )
     bilms: Sequence[str] = option(
         "names or folders of biLMs, each for a variant with ELMo where the config places it (default: the "
@@ -198,13 +207,14 @@ def compare_layers(options: LayersOptions) -> Optional[Report]:
             f"{experiment.config_file}: {ELMO_KEY}.scalar_mix_parameters fixes the weights of the layers, "
             "expected a config in which they are learnt. Leave it out."
         )
-    return _compare("layers", "Which layers", _LAYERS_NOTE, experiment, LAYER_VARIANTS)
+    variants = [variant._replace(word_vectors=options.word_vectors) for variant in LAYER_VARIANTS]
+    return _compare("layers", "Which layers", _LAYERS_NOTE, experiment, variants)
 
 
 def compare_placements(options: PlacementOptions) -> Optional[Report]:
     """Train a config with ELMo at several places; return nothing after a dry run."""
     variants = [
-        Variant(label, placement=place)
+        Variant(label, placement=place, word_vectors=options.word_vectors)
         for place, label in PLACEMENTS.items()
         if place in options.placements
     ]
@@ -215,19 +225,50 @@ def compare_placements(options: PlacementOptions) -> Optional[Report]:
 def compare_vectors(options: VectorsOptions) -> Optional[Report]:
     """Train a config with other vectors of words; return nothing after a dry run."""
     experiment = TaskExperiment.with_elmo(options)
-    variants = [Variant("no vectors", placement="none")]
-    for file in options.word_vectors:
-        label = f"word vectors {Path(file).name}"
-        variants.append(Variant(label, placement="none", word_vectors=file))
-    for bilm in options.bilms or [experiment.bilm or ""]:
-        variants.append(Variant(f"ELMo {Path(bilm).name}".strip(), bilm=bilm or None))
+    words = options.word_vectors
+    bilms = options.bilms or [experiment.bilm or ""]
+    none = Variant("no vectors", placement="none")
+    of_words = (
+        [Variant(f"word vectors {_name(words)}", "none", word_vectors=words)] if words else []
+    )
+    controls = [
+        Variant(f"wide word vectors {_name(file)}", "none", word_vectors=file)
+        for file in options.wide_vectors
+    ]
+    of_bilms = [Variant(f"ELMo {_name(bilm)}".strip(), bilm=bilm or None) for bilm in bilms]
+    of_both = [
+        Variant(f"{static.label} and {elmo.label}", bilm=elmo.bilm, word_vectors=words)
+        for static, elmo in product(of_words, of_bilms)
+    ]
+    variants = [none, *of_words, *controls, *of_bilms, *of_both]
     labels = [variant.label for variant in variants]
     expected = "files and folders with different names, which are the names of variants"
     are_different = len(set(labels)) == len(labels)
-    check_option("--word-vectors and --bilms", ", ".join(labels[1:]), are_different, expected)
+    flags = "--word-vectors, --wide-vectors and --bilms"
+    check_option(flags, ", ".join(labels[1:]), are_different, expected)
     for bilm in options.bilms:
         resolve_model_files(bilm, None)  # before anything is trained
-    return _compare("vectors", "Vectors of words", _VECTORS_NOTE, experiment, variants)
+    if options.wide_vectors:
+        _check_wide_vectors(options, bilms)
+    pairs = [*product([*of_words, *of_bilms], [none]), *product(of_both, [*of_words, *controls])]
+    planned = [(variant.label, compared.label) for variant, compared in pairs]
+    return _compare("vectors", "Vectors of words", _VECTORS_NOTE, experiment, variants, planned)
+
+
+def _name(path: str) -> str:
+    return Path(path).name
+
+
+def _check_wide_vectors(options: VectorsOptions, bilms: Sequence[str]) -> None:
+    """Raise an error unless each file is as wide as the word vectors and one of the biLMs together."""
+    found = f"nothing beside --wide-vectors {' '.join(options.wide_vectors)}"
+    check_option("--word-vectors", found, options.word_vectors is not None, "a file")
+    word_dim = width_of_vectors(str(options.word_vectors))
+    widths = [word_dim + BiLM.from_files(bilm).get_output_dim() for bilm in bilms]
+    for file in options.wide_vectors:
+        width = width_of_vectors(file)
+        expected = f"{' or '.join(map(str, widths))}, of --word-vectors and a biLM together"
+        check_option("--wide-vectors", f"vectors of width {width}", width in widths, expected)
 
 
 def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
@@ -244,7 +285,13 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
     num_instances = _count_training_instances(experiment)
     num_batches = math.ceil(num_instances / _batch_size(experiment))
     variants = {
-        (share, label): Variant(label, placement, share=share, batches_per_epoch=num_batches)
+        (share, label): Variant(
+            label,
+            placement,
+            share=share,
+            batches_per_epoch=num_batches,
+            word_vectors=options.word_vectors,
+        )
         for share in shares
         for label, placement in ((NO_ELMO, "none"), (ELMO, None))
     }
@@ -261,14 +308,20 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
     parts = {
         "": Part("How much data", table, [_SHARE_NOTE, *scores.notes()], figure),
         "epochs": Part("How many epochs", epochs, [_CURVE_NOTE, _SHARE_NOTE]),
-        "differences": Part("With and without ELMo", differences, [_DIFFERENCE_NOTE]),
+        "differences": Part("With and without ELMo", differences, scores.difference_notes()),
     }
     return scores.write("sample-efficiency", parts)
 
 
 def _compare(
-    name: str, title: str, note: str, experiment: TaskExperiment, variants: Sequence[Variant]
+    name: str,
+    title: str,
+    note: str,
+    experiment: TaskExperiment,
+    variants: Sequence[Variant],
+    planned: Sequence[Pair] = (),
 ) -> Optional[Report]:
+    """Train variants and write the report. `planned` are the pairs whose difference gets a p-value."""
     scores = train_variants(experiment, {(variant.label,): variant for variant in variants})
     if scores is None:
         return None
@@ -281,104 +334,9 @@ def _compare(
     figure = draw_variants(f"{title}: {experiment.name}", scores.metric, scores.by_seed())
     parts = {"": Part(title, table, [note, *scores.notes()], figure)}
     if len(variants) > 1:
-        parts["differences"] = Part(
-            f"{title}, differences", scores.differences(), [_DIFFERENCE_NOTE]
-        )
+        table, notes = scores.differences(planned=planned), scores.difference_notes(planned)
+        parts["differences"] = Part(f"{title}, differences", table, notes)
     return scores.write(name, parts)
-
-
-def train_variants(
-    experiment: TaskExperiment, variants: Mapping[Tuple[Any, ...], Variant]
-) -> Optional["TaskScores"]:
-    """
-    Train each variant with each seed. Returns nothing after a dry run. The keys of `variants` are those of
-    the rows of tables: a label, or a share of the data and a label.
-    """
-    runs = {
-        (*key, seed): experiment.run_of(variant, seed)
-        for key, variant in variants.items()
-        for seed in experiment.options.seeds
-    }
-    trained = train(runs, experiment.options, experiment.metric)
-    return None if trained is None else TaskScores(experiment, trained)
-
-
-class TaskScores:
-    """The scores of trained runs, by variant and seed: in percent if they are shares."""
-
-    def __init__(self, experiment: TaskExperiment, trained: TrainedRuns) -> None:
-        self.experiment, self.trained = experiment, trained
-        scores = trained.scores[["validation", "test"]].astype(float)
-        # Accuracy and F1 are shares; a perplexity or a loss is not.
-        is_other = (scores < 0.0) | (scores > 1.0)
-        is_share = experiment.is_larger_better and not is_other.any(axis=None)
-        self._scale = 100.0 if is_share else 1.0
-        self.metric = f"{experiment.metric} (%)" if is_share else experiment.metric
-        self._parts = {"dev": "validation"}  # of the data, with their fields in `RunScores`
-        if experiment.config.get("evaluate_on_test"):
-            self._parts["test"] = "test"
-
-    def by_seed(self, field: str = "validation") -> "pandas.DataFrame":
-        """Return a row for each variant and a column for each seed; missing where a run failed."""
-        values = self.trained.scores[field].astype(float)
-        variants = values.index.droplevel(-1).unique()  # in the order of the table
-        frame = values.unstack().loc[variants, list(self.experiment.options.seeds)]
-        return frame * self._scale if field in ("validation", "test") else frame
-
-    def table(self) -> "pandas.DataFrame":
-        """Return the score of each seed, mean and sample standard deviation, and the cost of the runs."""
-        has_failed = self.by_seed().isna()
-        table = (~has_failed).sum(axis=1).to_frame("seeds")
-        cells = []
-        for part, field in self._parts.items():
-            scores = self.by_seed(field)
-            table[f"{part} mean"] = scores.mean(axis=1).round(2)
-            table[f"{part} std"] = scores.std(axis=1).round(2)
-            shown = scores.round(2).astype(object).mask(has_failed, FAILED)
-            cells.append(shown.add_prefix(f"{part} {self.metric}, seed "))
-        table = table.join(cells)  # after the means, which a narrow screen shows first
-        table["epochs"] = self.by_seed("epochs").mean(axis=1).round(1)
-        table["minutes"] = self.by_seed("minutes").mean(axis=1).round(2)
-        table["peak GB"] = self.by_seed("peak_gigabytes").max(axis=1).round(2)
-        return table
-
-    def differences(self, share: Optional[float] = None) -> "pandas.DataFrame":
-        """Compare each pair of variants, or those of a share, see `paired_differences`."""
-        scores = {part: self.by_seed(field) for part, field in self._parts.items()}
-        if share is not None:
-            scores = {part: frame.loc[share] for part, frame in scores.items()}
-        return paired_differences(scores)
-
-    def notes(self) -> List[str]:
-        """Return the notes of all tables of scores, with the reasons of failures."""
-        test = (
-            "test: that epoch on test data"
-            if "test" in self._parts
-            else "the config does not evaluate on test data"
-        )
-        note = (
-            f"dev: the best epoch's score on validation data; {test}. std: of the sample, over seeds. "
-            "epochs and minutes: means, of training and validation; peak GB: the largest."
-        )
-        return [note, *self.trained.notes()]
-
-    def write(self, report: str, parts: Dict[str, Part]) -> Report:
-        """Write the parts of a report, each as REPORT-PART-EXPERIMENT; the first part has no name."""
-        experiment = self.experiment
-        paths = ("train_data_path", "validation_data_path", "test_data_path")
-        settings = settings_of(
-            experiment.variables(),
-            seeds=list(experiment.options.seeds),
-            **{key: experiment.config[key] for key in paths if key in experiment.config},
-            versions=self.trained.versions,
-        )
-        named = {
-            "-".join(filter(None, [report, name, experiment.name])): part._replace(
-                title=f"{part.title}: {experiment.name}"
-            )
-            for name, part in parts.items()
-        }
-        return write_report(experiment.options.output, named, settings, self.trained.failures)
 
 
 def _count_training_instances(experiment: TaskExperiment) -> int:

@@ -37,6 +37,12 @@ class TaskOptions(RunOptions):
         "another name",
         None,
     )
+    word_vectors: Optional[str] = option(
+        "word vectors in GloVe's text format, from which every variant starts its embedding of words, as in "
+        "the paper; tables with and without need different names, see --name (default: the config's)",
+        None,
+        metavar="FILE",
+    )
 
 
 class Variant(NamedTuple):
@@ -151,7 +157,7 @@ class TaskExperiment(Experiment):
         if variant.word_vectors is not None:
             embedding = self._word_embedding()
             changes[f"{embedding}.pretrained_file"] = variant.word_vectors
-            changes[f"{embedding}.embedding_dim"] = _width_of_vectors(variant.word_vectors)
+            changes[f"{embedding}.embedding_dim"] = width_of_vectors(variant.word_vectors)
             name.append(f"vectors_{for_file_names(Path(variant.word_vectors).stem)}")
         last_layer = variant.last_layer_only
         if last_layer is not None and last_layer != self.elmo.get("top_layer_only", False):
@@ -228,7 +234,7 @@ def _evaluated(
     return params.as_dict(quiet=True)
 
 
-def _width_of_vectors(file: str) -> int:
+def width_of_vectors(file: str) -> int:
     """Return the width of word vectors in GloVe's text format, from their first line."""
     try:
         with open(file, encoding="utf-8") as lines:

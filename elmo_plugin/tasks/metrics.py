@@ -1,11 +1,17 @@
 """Metrics of spans, and what all metrics that are computed from sums over texts share."""
 
-from typing import Any, Dict, Iterable, Tuple
+from typing import Any, Dict, Iterable, List, Tuple
 
 import torch
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.metrics import Metric
 from torch import Tensor
+
+Counts = List[Tuple[float, float, float, float]]
+"""
+Numerator and denominator of a precision, then of its recall; the mean of their F1s is a score. Counts of
+texts can be added. Where a score is an accuracy or a mean, both fractions are the same.
+"""
 
 
 class SumMetric(Metric):
@@ -28,6 +34,10 @@ class SumMetric(Metric):
 
     def reset(self) -> None:
         self._sums.zero_()
+
+    def counts(self) -> Counts:
+        """Return what the score since the last reset is computed from."""
+        raise NotImplementedError
 
     def _from_sums(self, sums: Tensor) -> Dict[str, float]:
         raise NotImplementedError
@@ -64,6 +74,10 @@ class SpanF1(SumMetric):
         for column, spans in enumerate(columns):
             for label, _ in spans:
                 self._sums[self._row_of[label], column] += 1
+
+    def counts(self) -> Counts:
+        correct, num_predicted, num_gold = self._sums.sum(dim=0).tolist()
+        return [(correct, num_predicted, correct, num_gold)]
 
     def _from_sums(self, sums: Tensor) -> Dict[str, float]:
         rows = zip(self._row_of, sums.tolist())

@@ -10,7 +10,7 @@ from torch import BoolTensor, Tensor
 from torch.nn.functional import cross_entropy
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.metrics import SpanF1
+from elmo_plugin.tasks.metrics import Counts, SpanF1
 from elmo_plugin.tasks.tags import split_tag, tags_to_spans
 
 # Names of the metrics, ours and AllenNLP's.
@@ -89,6 +89,11 @@ class Classifier(Model):
                 metrics[f"_{metric}-{name}"] = per_class[key][index]
         return metrics
 
+    def counts(self) -> Dict[str, Counts]:
+        """Return the counts of `accuracy` since the last reset."""
+        right, total = float(self._accuracy.correct_count), float(self._accuracy.total_count)
+        return {"accuracy": [(right, total, right, total)]}
+
     def _output(
         self, logits: Tensor, label: Optional[Tensor], metadata: Optional[List[Dict[str, Any]]]
     ) -> Dict[str, Any]:
@@ -143,6 +148,10 @@ class Tagger(Model):
             f"_{name}" if "-" in name else name: value
             for name, value in self._span_f1.get_metric(reset).items()
         }
+
+    def counts(self) -> Dict[str, Counts]:
+        """Return the counts of `f1` since the last reset."""
+        return {"f1": self._span_f1.counts()}
 
     def _output(
         self, logits: Tensor, mask: BoolTensor, metadata: Optional[List[Dict[str, Any]]]

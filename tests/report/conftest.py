@@ -39,6 +39,9 @@ class FakeTraining:
         self.folder = folder
         self.started: List[str] = []  # the names of runs
         self.failing: Set[str] = set()  # the names of runs that are to fail
+        self.scores: Dict[
+            str, float
+        ] = {}  # of runs, on test data; the others have those of `scores_of`
 
     def command(self, run: RunFolder, *more: Any) -> List[str]:
         name = run.path.name
@@ -47,6 +50,9 @@ class FakeTraining:
             script = 'mkdir -p "$1" && touch "$1/config.json" && echo "$2" && exit 1'
             return ["sh", "-c", script, "sh", str(run.path), f"Traceback\n{FAILURE}\nbye"]
         write_result(self.folder / name, run.config)
+        if name in self.scores:
+            score = self.scores[name]
+            write_run(self.folder / name, run.config, [score], test=score)
         script = 'echo "threads: $OMP_NUM_THREADS" && cp -r "$1/." "$2"'
         return ["sh", "-c", script, "sh", str(self.folder / name), str(run.path)]
 
@@ -85,6 +91,10 @@ def write_run(
         **more,
     }
     (folder / "metrics.json").write_text(json.dumps(metrics))
+    # Two items, one easier than the other by the same in all runs; their mean is the score.
+    scores = [best + 0.1, best - 0.1] if test is None else [test + 0.1, test - 0.1]
+    counts = [[[100 * score, 100, 100 * score, 100]] for score in scores]
+    (folder / "item_counts.json").write_text(json.dumps({metric: counts}))
 
 
 def scores_of(config: Dict[str, Any]) -> List[float]:

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Optional
 
 import pytest
 
+from elmo_plugin.bilm import BiLM
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.tables import versions
 from elmo_plugin.report.task_reports import (
@@ -68,8 +69,40 @@ class TestLayers:
         assert table.name == "layers-differences-ner"
         assert table.rows[0][:4] == [LABELS[1], LABELS[0], 2, 15.0]
         assert table.rows[3][:4] == [LABELS[2], LABELS[1], 3, 5.0]
-        assert column(table, "dev 95 % interval")[3] == "5.00 to 5.00"
+        assert column(table, "dev 95 % interval over seeds")[0] == "two seeds: no claim"
+        assert column(table, "dev 95 % interval over seeds")[3] == "5.00 to 5.00"
+        # The items differ, but each by the same from itself with another variant.
+        assert column(table, "test 95 % interval over items")[0] == "15.00 to 15.00"
+        assert "test p, Holm" not in table.columns
         assert column(table, "test difference")[3] == 5.0
+
+    def test_what_the_intervals_cover_is_said(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        training.scores["ner-none-seed1"] = 0.0
+        scores, table = tables_of(compare_layers(options()))
+        assert "bootstrap over test sentences" in table.notes[1]
+        assert "each biLM is one run of it" in table.notes[2]
+        warning = "Score 0, nothing was learnt: no ELMo, 1 (variant, seed)."
+        assert warning in scores.notes
+        # Without archives nothing can be counted.
+        for path in options().runs_folder.glob("ner-input-last-*/item_counts.json"):
+            path.unlink()
+        scores, table = tables_of(compare_layers(options()))
+        assert "test 95 % interval over items" not in table.columns
+        assert "of ner-input-last-seed1, ner-input-last-seed2 there is no model" in table.notes[1]
+
+    def test_every_variant_starts_from_the_word_vectors(
+        self, training: FakeTraining, options: Options, words: Any
+    ) -> None:
+        given = options(seeds=(1,), word_vectors=words("glove", 3))
+        table = tables_of(compare_layers(given))[0]
+        assert table.settings["word vectors"] == ".../" + "/".join(
+            Path(words("glove", 3)).parts[-2:]
+        )
+        names = ["none-vectors_glove", "input-vectors_glove-last"]
+        names += ["input-vectors_glove-l2_1", "input-vectors_glove-l2_0.001"]
+        assert training.started == [f"ner-{name}-seed1" for name in names]
 
     def test_the_papers_scores_are_shown(self, training: FakeTraining, options: Options) -> None:
         overrides = {"trainer.validation_metric": "+f1"}  # what the fake runs measure
@@ -105,32 +138,113 @@ def test_placements_are_compared_in_the_papers_order(
     assert column(table, "paper, dev F1 (%)") == [81.6, 80.9]
 
 
+@pytest.fixture
+def words(tmp_path: Path) -> Callable[[str, int], str]:
+    """`words(name, dim)`: the path of a new file of word vectors."""
+
+    def make(name: str, dim: int) -> str:
+        path = tmp_path / f"{name}.txt"
+        path.write_text(f"the{' 0.1' * dim}\ncat{' 0.4' * dim}\n", encoding="utf-8")
+        return str(path)
+
+    return make
+
+
+NONE, WORDS, WIDE = "no vectors", "word vectors glove.txt", "wide word vectors wide.txt"
+OTHER = str(REPOSITORY / "fixtures" / "bilm" / "tiny")
+
+
+def test_placements_and_shares_start_from_word_vectors_too(
+    training: FakeTraining, options: Options, words: Any
+) -> None:
+    given = {"config_file": TINY / "experiment_elmo.jsonnet", "seeds": (1,)}
+    given["word_vectors"] = words("glove", 3)
+    compare_placements(options(PlacementOptions, placements=("none", "output"), **given))
+    compare_shares(options(SampleEfficiencyOptions, fractions=(0.5,), **given))
+    assert training.started == [
+        "ner-none-vectors_glove-seed1",
+        "ner-output-vectors_glove-seed1",
+        "ner-none-vectors_glove-share_0.5-batches_2-seed1",
+        "ner-both-vectors_glove-share_0.5-batches_2-seed1",
+    ]
+
+
 class TestVectors:
-    def test_word_vectors_and_bilms_are_compared_with_neither(
-        self, training: FakeTraining, options: Options, tmp_path: Path
+    def test_word_vectors_bilms_and_both_are_compared_with_none(
+        self, training: FakeTraining, options: Options, words: Any
     ) -> None:
-        glove = tmp_path / "glove.txt"
-        glove.write_text("the 0.1 0.2 0.3\ncat 0.4 0.5 0.6\n", encoding="utf-8")
-        other = str(REPOSITORY / "fixtures" / "bilm" / "tiny")
-        given = options(
-            VectorsOptions, seeds=(1,), word_vectors=(str(glove),), bilms=("elmo_mini", other)
-        )
+        glove = words("glove", 3)
+        given = options(VectorsOptions, seeds=(1,), word_vectors=glove, bilms=("elmo_mini", OTHER))
         table, differences = tables_of(compare_vectors(given))
-        labels = ["no vectors", "word vectors glove.txt", "ELMo elmo_mini", "ELMo tiny"]
+        labels = [NONE, WORDS, "ELMo elmo_mini", "ELMo tiny"]
+        labels += [f"{WORDS} and ELMo elmo_mini", f"{WORDS} and ELMo tiny"]
         assert column(table, "ELMo") == labels
         assert differences.name == "vectors-differences-ner"
         names = ["ner-none", "ner-none-vectors_glove", "ner-input", "ner-input-bilm_tiny"]
+        names += ["ner-input-vectors_glove", "ner-input-bilm_tiny-vectors_glove"]
         assert training.started == [f"{name}-seed1" for name in names]
 
         def model(name: str) -> Dict[str, Any]:
             config = given.runs_folder / f"{name}-seed1" / "config.json"
             return json.loads(config.read_text())["model"]["text_encoder"]
 
-        embedders = model("ner-none-vectors_glove")["text_field_embedder"]["token_embedders"]
-        expected = {"type": "embedding", "embedding_dim": 3, "pretrained_file": str(glove)}
-        assert embedders["tokens"] == {**expected, "trainable": True}
-        elmo = model("ner-input-bilm_tiny")["elmo"]
-        assert (elmo["options_file"], elmo["weight_file"]) == (other, None)
+        for name in ("ner-none-vectors_glove", "ner-input-bilm_tiny-vectors_glove"):
+            embedders = model(name)["text_field_embedder"]["token_embedders"]
+            expected = {"type": "embedding", "embedding_dim": 3, "pretrained_file": glove}
+            assert embedders["tokens"] == {**expected, "trainable": True}
+        for name in ("ner-input-bilm_tiny", "ner-input-bilm_tiny-vectors_glove"):
+            elmo = model(name)["elmo"]
+            assert (elmo["options_file"], elmo["weight_file"]) == (OTHER, None)
+
+    def test_without_word_vectors_only_bilms_are_compared(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        table = tables_of(compare_vectors(options(VectorsOptions)))[0]
+        assert column(table, "ELMo") == [NONE, "ELMo elmo_mini"]
+
+    def test_only_planned_comparisons_have_a_corrected_p(
+        self, training: FakeTraining, options: Options, words: Any
+    ) -> None:
+        # By seed; without noise the fake runs of two variants differ by the same with each seed.
+        for name, scores in {
+            "none": (0.30, 0.31, 0.29),
+            "none-vectors_glove": (0.30, 0.33, 0.31),
+            "none-vectors_wide": (0.33, 0.31, 0.35),
+            "input-bilm_tiny": (0.50, 0.53, 0.49),
+            "input-bilm_tiny-vectors_glove": (0.50, 0.55, 0.52),
+        }.items():
+            for seed, score in enumerate(scores, start=1):
+                training.scores[f"ner-{name}-seed{seed}"] = score
+        given = options(
+            VectorsOptions,
+            seeds=(1, 2, 3),
+            word_vectors=words("glove", 3),
+            wide_vectors=(words("wide", 3 + BiLM.from_files(OTHER).get_output_dim()),),
+            bilms=(OTHER,),
+        )
+        table = tables_of(compare_vectors(given))[1]
+        p_of = {(row[0], row[1]): row[-1] for row in table.rows if row[-1] is not None}
+        # Student's t of the differences (0, 2, 2), (20, 22, 20), (20, 22, 21) and (17, 24, 17): 2, 31, 36.4
+        # and 8.29, with two degrees of freedom p = 1 - t / sqrt(2 + t ** 2). Holm: the smallest times 4, the
+        # next times 3, ...
+        assert p_of == {
+            (f"{WORDS} and ELMo tiny", WORDS): "0.003",
+            ("ELMo tiny", NONE): "0.0031",
+            (f"{WORDS} and ELMo tiny", WIDE): "0.029",
+            (WORDS, NONE): "0.18",
+        }
+        assert "for the 4 comparisons" in table.notes[-1]
+
+    def test_wide_vectors_are_as_wide_as_both(
+        self, training: FakeTraining, options: Options, words: Any
+    ) -> None:
+        width = 3 + BiLM.from_files(OTHER).get_output_dim()
+        given = {"bilms": (OTHER,), "wide_vectors": (words("wide", width + 1),)}
+        with pytest.raises(ConfigurationError, match="--word-vectors: found nothing beside"):
+            compare_vectors(options(VectorsOptions, **given))
+        with pytest.raises(ConfigurationError, match=f"width {width + 1}, expected {width}, of"):
+            compare_vectors(options(VectorsOptions, word_vectors=words("glove", 3), **given))
+        assert training.started == []
 
     @pytest.mark.parametrize(
         "text, found",
@@ -153,7 +267,7 @@ class TestVectors:
         if text is not None:
             path.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigurationError, match=found):
-            compare_vectors(options(VectorsOptions, word_vectors=(str(path),)))
+            compare_vectors(options(VectorsOptions, word_vectors=str(path)))
         assert training.started == []
 
 

@@ -18,6 +18,8 @@ from allennlp.models import Model, load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.report.bootstrap import item_counts, score
+from elmo_plugin.report.runs import RunFolder
 from elmo_plugin.tasks import predicting
 from elmo_plugin.tasks.tags import find_tag_fault
 from tests.closeness import assert_close
@@ -61,6 +63,8 @@ IGNORED_BY_A_SOFTMAX = {
     "self_attention.similarity._bias",
 }
 
+# Sentences of NER, SRL and SST, premises of SNLI, articles of SQuAD, documents of coreference.
+NUM_ITEMS = {"ner": 8, "srl": 6, "sst": 8, "snli": 4, "squad": 2, "coref": 3}
 TASKS = sorted(path.parent.parent.name for path in FIXTURES.glob("*/tiny/experiment_elmo.jsonnet"))
 
 
@@ -113,6 +117,16 @@ def test_an_initializer_reaches_all_parameters(task: str) -> None:
     zero = {"regexes": [[".*", {"type": "constant", "val": 0.0}]]}
     model = build_tiny(task, read_tiny(task)[1], initializer=zero)
     assert not any(parameter.any() for parameter in model.parameters())
+
+
+def test_the_counts_of_items_give_the_score_of_a_run(trained: Path) -> None:
+    config = json.loads((trained / "config.json").read_text())
+    metric = config["trainer"]["validation_metric"].removeprefix("+")
+    counts = item_counts(RunFolder(trained, config), metric)
+    assert counts is not None and len(counts) == NUM_ITEMS[trained.name]
+    expected = json.loads((trained / "metrics.json").read_text())[f"best_validation_{metric}"]
+    assert (expected > 0.0) == (trained.name != "coref")  # which learns nothing of three documents
+    assert_close(score(counts.sum(axis=0)), expected, terms=counts.size)
 
 
 def dropouts_of(params: Any, prefix: str = "") -> List[str]:

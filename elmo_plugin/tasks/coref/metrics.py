@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from elmo_plugin.tasks.metrics import SumMetric, ratio, with_f1
+from elmo_plugin.tasks.metrics import Counts, SumMetric, ratio, with_f1
 
 Clusters = Sequence[Sequence[Hashable]]
 
@@ -88,6 +88,9 @@ class CoreferenceScores(SumMetric):
         mentions = {mention for cluster in gold for mention in cluster}
         fractions.append((len(mentions.intersection(kept_spans)), len(mentions)))
         self._sums += torch.tensor(fractions, dtype=torch.double)
+
+    def counts(self) -> Counts:
+        return [tuple(row) for row in self._sums[:-1].reshape(-1, 4).tolist()]
 
     def _from_sums(self, sums: Tensor) -> Dict[str, float]:
         """

@@ -25,6 +25,7 @@ from elmo_plugin.tasks.coref.spans import (
     enumerate_spans,
     link_clusters,
 )
+from elmo_plugin.tasks.metrics import Counts
 
 # Numbers of spans that are scored, and of sentences that are encoded, at once. Affect only time and memory.
 _SPANS_PER_BLOCK = 1024
@@ -166,6 +167,10 @@ class CoreferenceResolver(Model):
         Return the metrics of `CoreferenceScores` since the last reset; in training, of cropped documents.
         """
         return self._scores.get_metric(reset)
+
+    def counts(self) -> Dict[str, Counts]:
+        """Return the counts of `coref_f1` since the last reset."""
+        return {"coref_f1": self._scores.counts()}
 
     def _score_mentions(self, document: Document) -> Tuple[List[Span], Tensor]:
         """Return the kept spans of a document, in its order, and `AntecedentScorer`'s output for them."""

@@ -18,7 +18,7 @@ from torch import BoolTensor, Tensor
 from torch.nn.functional import cross_entropy, pad
 
 from elmo_plugin.modules.text_encoder import TextEncoder, built
-from elmo_plugin.tasks.metrics import SumMetric, ratio
+from elmo_plugin.tasks.metrics import Counts, SumMetric, ratio
 from elmo_plugin.tasks.models import attend
 
 
@@ -148,6 +148,10 @@ class QuestionAnswerer(Model):
             "end_accuracy": self._end_accuracy.get_metric(reset),
             "span_accuracy": self._span_accuracy.get_metric(reset),
         }
+
+    def counts(self) -> Dict[str, Counts]:
+        """Return the counts of `f1` since the last reset."""
+        return {"f1": self._answer_metrics.counts()}
 
     def _read(
         self, question: TextFieldTensors, passage: TextFieldTensors
@@ -343,6 +347,10 @@ class AnswerMetrics(SumMetric):
         if answers:
             measured = exact_match(predicted, answers), word_f1(predicted, answers), 1
             self._sums += torch.tensor(measured, dtype=torch.double)
+
+    def counts(self) -> Counts:
+        _, f1_sum, num_questions = self._sums.tolist()
+        return [(f1_sum, num_questions, f1_sum, num_questions)]
 
     def _from_sums(self, sums: Tensor) -> Dict[str, float]:
         exact_match_sum, f1_sum, num_questions = sums.tolist()

@@ -72,6 +72,7 @@ class SquadRecord(NamedTuple):
     """A question in a file, not yet validated."""
 
     place: str  # file, position in the file, and id if there is one, for errors
+    article: int  # its position in the file
     passage: str
     question: Any  # the member of `qas`
 
@@ -118,7 +119,8 @@ def squad_records(file_path: FileName) -> Iterator[SquadRecord]:
                 position = f"data[{article_number}], paragraphs[{paragraph_number}], qas[{number}]"
                 id_ = question.get("id") if isinstance(question, dict) else None
                 name = f" (id {id_})" if isinstance(id_, str) else ""
-                yield SquadRecord(f"{file_path}, {position}{name}", paragraph.context, question)
+                place = f"{file_path}, {position}{name}"
+                yield SquadRecord(place, article_number, paragraph.context, question)
 
 
 def _fault(error: ValidationError) -> str:
@@ -181,7 +183,8 @@ class SquadReader(TaskReader):
     Every question is an instance with the fields `question`, `passage`, `span_start` and `span_end` (the
     first and the last token of the first answer) and `metadata` (`id`; `question` and `passage` as in the
     file; `token_offsets`, start and end (exclusive) of each passage token's characters; `answers`, the texts
-    of all answers). The span consists of the fewest tokens that cover the answer.
+    of all answers; `article`, its position in the file). The span consists of the fewest tokens that cover
+    the answer.
 
     # Parameters
 
@@ -258,9 +261,11 @@ class SquadReader(TaskReader):
             maximum = f"max_passage_tokens, {self._max_passage_tokens}"
             counts[f"questions with an answer beyond {maximum} left out"] += 1
             return
-        yield self.text_to_instance(
+        instance = self.text_to_instance(
             question.question, passage, question.answers, question.id, place=record.place
         )
+        instance["metadata"].metadata["article"] = record.article
+        yield instance
 
 
 @Predictor.register("elmo_squad")

@@ -165,3 +165,6 @@ def test_documents_are_summed_before_they_are_divided():
     # Recall: (2 + 1) of (5 + 3) links; precision: (2 + 1) of (5 + 1).
     assert (metrics["_muc_recall"], metrics["_muc_precision"]) == (3 / 8, 3 / 6)
     assert metrics["mention_recall"] == (6 + 2) / (7 + 4)
+    muc_counts, _, ceaf_counts = scores.counts()
+    assert muc_counts == (2 + 1, 5 + 1, 2 + 1, 5 + 3)
+    assert ceaf_counts == pytest.approx((1.3 + 2 / 3, 3 + 1, 1.3 + 2 / 3, 2 + 1))

@@ -68,6 +68,7 @@ def test_questions_passages_and_answers_are_read():
         "question": "Where did the sun shine?",
         "passage": "It rained in Paris on Monday. In São Paulo, the sun shone for 6½ hours.",
         "answers": ["São Paulo", "In São Paulo"],
+        "article": 0,
     }
     words = [metadata["passage"][start:end] for start, end in offsets[7:11]]
     assert words == ["In", "São", "Paulo", ","]

@@ -1,0 +1,95 @@
+"""
+Intervals over test items, by a paired bootstrap (Efron 1979; Berg-Kirkpatrick et al. 2012): how much would a
+score change on other sentences, documents or articles of the same kind?
+"""
+
+import json
+import logging
+from itertools import groupby
+from typing import Any, Dict, List, Optional
+
+import numpy
+from allennlp.common import Params
+from allennlp.data import DatasetReader, Instance
+
+from elmo_plugin.compat.archives import opened_archive
+from elmo_plugin.files.output import replaced_file
+from elmo_plugin.report.runs import RunFolder
+from elmo_plugin.tasks.metrics import Counts
+
+# In the folder of a run, which is removed when it is trained again.
+COUNTS_NAME = "item_counts.json"
+
+_ARCHIVE_NAME = "model.tar.gz"
+_NUM_RESAMPLES = 2000
+_SEED = 0
+# Adjacent instances with the same value of the first of these in their metadata are one item: the questions
+# about an article, the predicates of a sentence, the pairs of a premise.
+_ITEM_KEYS = ("article", "words", "premise_words")
+
+logger = logging.getLogger(__name__)
+
+
+def item_counts(folder: RunFolder, metric: str) -> Optional[numpy.ndarray]:
+    """
+    Return `Counts` of a finished run for each item, `(num_items, num_fractions, 4)`: of its test data, or of
+    its validation data, if it has not been evaluated on test data. They are counted once, by its archive, and
+    kept in its folder. Return nothing if there is no archive, or its model does not count this metric.
+    """
+    path = folder.path / COUNTS_NAME
+    if not path.exists():
+        if not (folder.path / _ARCHIVE_NAME).is_file():
+            return None
+        logger.info("%s: counting test items, on the CPU.", folder.path.name)
+        with replaced_file(path) as partial_file:
+            partial_file.write_text(json.dumps(_counted(folder)))
+    counts = json.loads(path.read_text()).get(metric)
+    return None if counts is None else numpy.array(counts)
+
+
+def _counted(folder: RunFolder) -> Dict[str, List[Counts]]:
+    """Return the counts of each item by metric."""
+    model = opened_archive(folder.path / _ARCHIVE_NAME).model.eval()
+    if not hasattr(model, "counts"):
+        return {}
+    config = Params(json.loads(json.dumps(folder.config)))  # a copy, which building empties
+    reader = DatasetReader.from_params(
+        config.get("validation_dataset_reader") or config["dataset_reader"]
+    )
+    part = "test" if config.get("evaluate_on_test") else "validation"
+    counts: Dict[str, List[Counts]] = {}
+    for _, instances in groupby(reader.read(config[f"{part}_data_path"]), _item):
+        model.get_metrics(reset=True)
+        for instance in instances:
+            reader.apply_token_indexers(instance)
+            model.forward_on_instance(instance)
+        for metric, found in model.counts().items():
+            counts.setdefault(metric, []).append(found)
+    return counts
+
+
+def _item(instance: Instance) -> Any:
+    """Return what adjacent instances of one item have in common."""
+    metadata = instance["metadata"].metadata if "metadata" in instance.fields else {}
+    return next((metadata[key] for key in _ITEM_KEYS if key in metadata), instance)
+
+
+def resampled_scores(counts: numpy.ndarray) -> numpy.ndarray:
+    """
+    Return the score of each resample of the items, `(num_resamples,)`. The resamples are the same for all
+    runs with the same number of items, so scores of different runs are paired.
+    """
+    num_items = len(counts)
+    shares = numpy.full(num_items, 1 / num_items)
+    # How often each item is drawn: (num_resamples, num_items)
+    draws = numpy.random.default_rng(_SEED).multinomial(num_items, shares, _NUM_RESAMPLES)
+    return score(numpy.tensordot(draws, counts, 1))
+
+
+def score(sums: numpy.ndarray) -> numpy.ndarray:
+    """Return the mean of the F1s of sums of counts: from `(..., num_fractions, 4)` to `(...)`."""
+    correct, num_predicted, found, num_gold = numpy.moveaxis(sums, -1, 0)
+    # Of precision correct / num_predicted and recall found / num_gold; 0 if nothing is correct.
+    denominator = correct * num_gold + found * num_predicted
+    f1 = 2 * correct * found / numpy.where(denominator > 0, denominator, 1.0)
+    return f1.mean(axis=-1)

@@ -1,0 +1,207 @@
+"""The scores of a task's variants, trained with several seeds: tables, differences, and what they cover."""
+
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from elmo_plugin.report.bootstrap import item_counts, resampled_scores
+from elmo_plugin.report.runs import Run, RunFolder, TrainedRuns, train
+from elmo_plugin.report.tables import (
+    FAILED,
+    Part,
+    Report,
+    corrected_p_values,
+    paired_differences,
+    settings_of,
+    write_report,
+)
+from elmo_plugin.report.variants import TaskExperiment, Variant
+
+if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
+    import pandas
+
+Pair = Tuple[str, str]  # the labels of a variant and of the one that it is compared with
+
+_ITEMS = {"coref": "documents", "squad": "articles", "snli": "premises"}  # of a task's data
+
+_DIFFERENCE_NOTE = (
+    "Difference: the mean, over the seeds that both variants have, of the variant's score minus the score "
+    "of the variant that it is compared with. The interval over seeds is Student's: it covers the randomness "
+    "of training. If it contains 0, these seeds do not show which variant is better."
+)
+_ITEMS_NOTE = (
+    "The interval over items is a paired bootstrap over {items}: it covers the choice of these, "
+    "for the models that were trained."
+)
+_UNCOUNTED_NOTE = (
+    "No interval over items: of {runs} there is no model.tar.gz, or its model does not count {metric} by "
+    "item."
+)
+_NOT_COVERED_NOTE = (
+    "No interval covers the choice of the training data, or pretraining: each biLM is one run of it. Where "
+    "two seeds are compared, they support no claim, whatever the items show."
+)
+_PLANNED_NOTE = (
+    "p: of Student's paired test over seeds, on {part} scores, corrected by Holm for the {count} comparisons "
+    "that this report plans: {pairs}. Other pairs have no p, and none has with fewer than three seeds."
+)
+
+
+def train_variants(
+    experiment: TaskExperiment, variants: Mapping[Tuple[Any, ...], Variant]
+) -> Optional["TaskScores"]:
+    """
+    Train each variant with each seed. Returns nothing after a dry run. The keys of `variants` are those of
+    the rows of tables: a label, or a share of the data and a label.
+    """
+    runs = {
+        (*key, seed): experiment.run_of(variant, seed)
+        for key, variant in variants.items()
+        for seed in experiment.options.seeds
+    }
+    trained = train(runs, experiment.options, experiment.metric)
+    return None if trained is None else TaskScores(experiment, runs, trained)
+
+
+class TaskScores:
+    """The scores of trained runs, by variant and seed: in percent if they are shares."""
+
+    def __init__(
+        self,
+        experiment: TaskExperiment,
+        runs: Mapping[Tuple[Any, ...], Run],
+        trained: TrainedRuns,
+    ) -> None:
+        self.experiment, self.trained = experiment, trained
+        scores = trained.scores[["validation", "test"]].astype(float)
+        # Accuracy and F1 are shares; a perplexity or a loss is not.
+        is_other = (scores < 0.0) | (scores > 1.0)
+        is_share = experiment.is_larger_better and not is_other.any(axis=None)
+        self._scale = 100.0 if is_share else 1.0
+        self.metric = f"{experiment.metric} (%)" if is_share else experiment.metric
+        self._parts = {"dev": "validation"}  # of the data, with their fields in `RunScores`
+        if experiment.config.get("evaluate_on_test"):
+            self._parts["test"] = "test"
+        self._part, self._field = list(self._parts.items())[-1]
+        self._uncounted: List[str] = []  # names of runs without counts of items
+        self._resampled = self._resample(runs)
+
+    def _resample(self, runs: Mapping[Tuple[Any, ...], Run]) -> "pandas.DataFrame":
+        """Return the scores of resamples of the items, in columns, of each run; missing where it failed."""
+        import pandas
+
+        resampled = {}
+        for key in self.trained.scores["validation"].dropna().index:
+            folder = RunFolder(
+                self.experiment.options.runs_folder / runs[key].name, runs[key].config
+            )
+            counts = item_counts(folder, self.experiment.metric)
+            if counts is None:
+                self._uncounted.append(runs[key].name)
+            else:
+                resampled[key] = resampled_scores(counts)
+        frame = pandas.DataFrame.from_dict(resampled, orient="index")
+        return frame.reindex(self.trained.scores.index) * self._scale
+
+    def by_seed(self, field: str = "validation") -> "pandas.DataFrame":
+        """Return a row for each variant and a column for each seed; missing where a run failed."""
+        values = self.trained.scores[field].astype(float)
+        variants = values.index.droplevel(-1).unique()  # in the order of the table
+        frame = values.unstack().loc[variants, list(self.experiment.options.seeds)]
+        return frame * self._scale if field in ("validation", "test") else frame
+
+    def table(self) -> "pandas.DataFrame":
+        """Return the score of each seed, mean and sample standard deviation, and the cost of the runs."""
+        has_failed = self.by_seed().isna()
+        table = (~has_failed).sum(axis=1).to_frame("seeds")
+        cells = []
+        for part, field in self._parts.items():
+            scores = self.by_seed(field)
+            table[f"{part} mean"] = scores.mean(axis=1).round(2)
+            table[f"{part} std"] = scores.std(axis=1).round(2)
+            shown = scores.round(2).astype(object).mask(has_failed, FAILED)
+            cells.append(shown.add_prefix(f"{part} {self.metric}, seed "))
+        table = table.join(cells)  # after the means, which a narrow screen shows first
+        table["epochs"] = self.by_seed("epochs").mean(axis=1).round(1)
+        table["minutes"] = self.by_seed("minutes").mean(axis=1).round(2)
+        table["peak GB"] = self.by_seed("peak_gigabytes").max(axis=1).round(2)
+        return table
+
+    def differences(
+        self, share: Optional[float] = None, planned: Sequence[Pair] = ()
+    ) -> "pandas.DataFrame":
+        """
+        Compare each pair of variants, or those of a share: `paired_differences`, intervals over test items,
+        and p-values of planned pairs.
+        """
+        scores = {part: self.by_seed(field) for part, field in self._parts.items()}
+        resampled = self._resampled
+        if share is not None:
+            scores = {part: frame.loc[share] for part, frame in scores.items()}
+            resampled = resampled.loc[share]
+        table = paired_differences(scores)
+        pairs = list(zip(table["variant"], table["compared with"]))
+        if not self._uncounted:
+            table[f"{self._part} 95 % interval over items"] = [
+                _interval(resampled.xs(variant) - resampled.xs(compared))
+                for variant, compared in pairs
+            ]
+        if planned:
+            p_values = corrected_p_values(scores[self._part], planned)
+            shown = {pair: f"{p:.2g}" for pair, p in zip(planned, p_values) if p is not None}
+            table[f"{self._part} p, Holm"] = [shown.get(pair) for pair in pairs]
+        return table
+
+    def difference_notes(self, planned: Sequence[Pair] = ()) -> List[str]:
+        """Return the notes of tables of differences: what their intervals cover."""
+        metric, items = self.experiment.metric, _ITEMS.get(self.experiment.task, "sentences")
+        notes = [_DIFFERENCE_NOTE, _ITEMS_NOTE.format(items=f"{self._part} {items}")]
+        if self._uncounted:
+            notes[1] = _UNCOUNTED_NOTE.format(runs=", ".join(self._uncounted), metric=metric)
+        notes.append(_NOT_COVERED_NOTE)
+        if planned:
+            pairs = "; ".join(f"{variant} − {compared}" for variant, compared in planned)
+            count = len(planned)
+            notes.append(_PLANNED_NOTE.format(part=self._part, count=count, pairs=pairs))
+        return notes
+
+    def notes(self) -> List[str]:
+        """Return the notes of all tables of scores, with the reasons of failures."""
+        test = (
+            "test: that epoch on test data"
+            if "test" in self._parts
+            else "the config does not evaluate on test data"
+        )
+        note = (
+            f"dev: the best epoch's score on validation data; {test}. std: of the sample, over seeds. "
+            "epochs and minutes: means, of training and validation; peak GB: the largest."
+        )
+        scores = self.trained.scores[self._field]
+        unlearnt = [", ".join(map(str, key)) for key in scores.index[scores == 0.0]]
+        warning = f"Score 0, nothing was learnt: {'; '.join(unlearnt)} (variant, seed)."
+        return [note, *([warning] if unlearnt else []), *self.trained.notes()]
+
+    def write(self, report: str, parts: Dict[str, Part]) -> Report:
+        """Write the parts of a report, each as REPORT-PART-EXPERIMENT; the first part has no name."""
+        experiment = self.experiment
+        paths = ("train_data_path", "validation_data_path", "test_data_path")
+        settings = settings_of(
+            experiment.variables(),
+            seeds=list(experiment.options.seeds),
+            **{key: experiment.config[key] for key in paths if key in experiment.config},
+            **{"word vectors": experiment.options.word_vectors or "as in the config"},
+            versions=self.trained.versions,
+        )
+        named = {
+            "-".join(filter(None, [report, name, experiment.name])): part._replace(
+                title=f"{part.title}: {experiment.name}"
+            )
+            for name, part in parts.items()
+        }
+        return write_report(experiment.options.output, named, settings, self.trained.failures)
+
+
+def _interval(differences: "pandas.DataFrame") -> Optional[str]:
+    """Return the middle 95 % of resamples, in columns, of the mean over seeds, in rows."""
+    means = differences.dropna().mean()
+    if means.dropna().empty:
+        return None
+    return "{:.2f} to {:.2f}".format(*means.quantile([0.025, 0.975]))

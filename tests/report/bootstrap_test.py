@@ -1,0 +1,88 @@
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, List
+
+import numpy
+import pytest
+import torch
+
+from elmo_plugin.report import bootstrap
+from elmo_plugin.report.bootstrap import COUNTS_NAME, item_counts, resampled_scores, score
+from elmo_plugin.report.runs import RunFolder
+from tests.closeness import assert_close
+
+
+def of_tags(*sentences: Any) -> numpy.ndarray:
+    """Counts of sentences: numbers of correct, predicted and gold spans of each."""
+    return numpy.array([[[c, p, c, g]] for c, p, g in sentences], float)
+
+
+@pytest.mark.parametrize(
+    "sums, expected",
+    [
+        ([[2, 3, 2, 4]], 4 / 7),  # precision 2/3, recall 2/4
+        ([[3, 4, 3, 4]], 3 / 4),  # an accuracy
+        ([[0, 0, 0, 0]], 0.0),
+        ([[0, 5, 0, 4]], 0.0),
+        ([[1, 2, 1, 2], [1, 1, 1, 1], [0, 1, 0, 1]], (1 / 2 + 1 + 0) / 3),  # as of CoNLL-2012
+        ([[1, 4, 3, 4]], 2 * (1 / 4) * (3 / 4) / (1 / 4 + 3 / 4)),  # as of B-cubed
+    ],
+)
+def test_a_score_is_the_mean_of_f1s(sums: List[Any], expected: float) -> None:
+    assert_close(score(numpy.array(sums, float)), expected)
+
+
+def test_the_score_of_a_resample_is_that_of_its_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow loop, which draws items by their counts."""
+    monkeypatch.setattr(bootstrap, "_NUM_RESAMPLES", 20)
+    counts = of_tags((1, 2, 1), (0, 1, 3), (4, 4, 4))
+    draws = numpy.random.default_rng(0).multinomial(3, [1 / 3] * 3, 20)
+    expected = []
+    for times in draws:
+        correct, predicted, gold = 0, 0, 0
+        for [[c, p, _, g]], number in zip(counts, times):
+            correct, predicted, gold = (
+                correct + number * c,
+                predicted + number * p,
+                gold + number * g,
+            )
+        expected.append(2 * correct / (predicted + gold))
+    assert_close(resampled_scores(counts), numpy.array(expected))
+
+
+def test_the_interval_of_an_accuracy_is_that_of_the_binomial_distribution() -> None:
+    resampled = resampled_scores(of_tags(*[(1, 1, 1)] * 30, *[(0, 1, 1)] * 70))
+    # The 2.5 % and 97.5 % quantiles of 100 draws with probability 0.3.
+    assert numpy.percentile(resampled, [2.5, 97.5]) == pytest.approx([0.21, 0.39], abs=0.011)
+    assert abs(resampled.mean() - 0.3) < 0.005
+
+
+def test_runs_are_paired_by_item() -> None:
+    """Items that are as much easier for both do not change a difference."""
+    hard, easy = [(k, 10, 10) for k in range(5)], [(k + 3, 10, 10) for k in range(5)]
+    differences = resampled_scores(of_tags(*easy)) - resampled_scores(of_tags(*hard))
+    assert_close(differences, numpy.full(len(differences), 0.3))
+    assert resampled_scores(of_tags(*hard)).std() > 0.03
+
+
+def test_counts_are_read_from_the_folder_of_a_run(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, {})
+    assert item_counts(folder, "f1") is None
+    (tmp_path / COUNTS_NAME).write_text(json.dumps({"f1": [[[1, 2, 1, 3]]]}))
+    assert item_counts(folder, "f1") == pytest.approx(numpy.array([[[1, 2, 1, 3]]]))
+    assert item_counts(folder, "loss") is None
+
+
+def test_a_model_without_counts_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: List[Path] = []
+
+    def opened_archive(path: Path) -> SimpleNamespace:
+        opened.append(path)
+        return SimpleNamespace(model=torch.nn.Linear(1, 1))
+
+    monkeypatch.setattr(bootstrap, "opened_archive", opened_archive)
+    (tmp_path / "model.tar.gz").touch()
+    for _ in range(2):
+        assert item_counts(RunFolder(tmp_path, {}), "f1") is None
+    assert opened == [tmp_path / "model.tar.gz"]  # once
