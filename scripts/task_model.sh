@@ -56,8 +56,9 @@ if [ ! -e "$run/run/model.tar.gz" ]; then
         --include-package elmo_plugin
 fi
 model=$run/$name
+cp "scripts/task_models/$name.md" "$run/card.md"
 export_model=("$allennlp" elmo-export "$run/run/model.tar.gz" "$model" --task-model --dtype float16 --overwrite
-    --license cc-by-sa-4.0 --description "scripts/task_models/$name.md")
+    --license cc-by-sa-4.0 --description "$run/card.md")
 "${export_model[@]}"
 # The exported model is measured, with its weights in float16.
 measured=()
@@ -66,4 +67,5 @@ for number in "${!scores[@]}"; do
         --include-package elmo_plugin
     measured+=("${scores[$number]%%=*}=$run/scores-$number.json")
 done
+"${PYTHON:-.venv/bin/python}" scripts/task_models/examples.py "$model" "${scores[0]#*=}" >>"$run/card.md"
 "${export_model[@]}" --scores "${measured[@]}"

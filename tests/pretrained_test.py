@@ -59,7 +59,7 @@ def test_they_predict_words_of_text_that_they_have_not_seen(name: str) -> None:
 
 # For each task model an easy input, and what is to be found in its answer.
 EASY: Dict[str, Tuple[Dict[str, Any], Callable[[Dict[str, Any]], Any], Any]] = {
-    "elmo_ner_mini": (
+    "elmo_ner_small": (
         {"sentence": "Maria Lopez visited the University of Oxford in England."},
         lambda answer: [(span["text"], span["label"]) for span in answer["spans"]],
         [("Maria Lopez", "PER"), ("University of Oxford", "ORG"), ("England", "LOC")],

@@ -88,10 +88,11 @@ def test_a_config_trains_for_ten_steps(name: str, tmp_path: Path) -> None:
 def test_a_config_builds_its_model(name: str, variant: str, tmp_path: Path) -> None:
     params = small_experiment(name, tmp_path, **VARIANTS[variant])
     reader = DatasetReader.from_params(params.pop("dataset_reader"))
-    instances = list(reader.read(experiment_of(name.partition("_")[0])["train_data_path"]))
+    task = name.removeprefix("elmo_").partition("_")[0]
+    instances = list(reader.read(experiment_of(task)["train_data_path"]))
     vocab = Vocabulary.from_instances(instances)
     model = Model.from_params(params.pop("model"), vocab=vocab)
-    assert len(model.forward_on_instances(instances[:2])) == 2
+    assert len(model.forward_on_instances(instances[:2])) == min(len(instances), 2) > 0
     placed = model.text_encoder.elmo
     if variant != "unchanged":
         places = {"none": (), "both": ("input", "output")}

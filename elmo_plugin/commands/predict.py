@@ -15,7 +15,7 @@ from elmo_plugin.files.text import byte_lines, open_text
 
 DESCRIPTION = """\
 examples:
-  echo '{"sentence": "Ada Lovelace lived in London."}' | %(prog)s elmo_ner_mini -
+  echo '{"sentence": "Ada Lovelace lived in London."}' | %(prog)s elmo_ner_small -
   %(prog)s elmo_srl_mini sentences.jsonl --output-file tagged.jsonl
 
 Run the model in an archive on each line of INPUT, a JSON object such as

@@ -145,8 +145,8 @@ def test_a_full_disk_is_one_line(
 
 class TestMix:
     def test_the_output_equals_the_input_of_the_task_rnn(self, command: Run) -> None:
-        datasets = command("--mix", "elmo_ner_mini", "--mix-name", "input")
-        elmo = opened_archive("elmo_ner_mini").model.eval().text_encoder.elmo.elmo
+        datasets = command("--mix", "elmo_ner_small", "--mix-name", "input")
+        elmo = opened_archive("elmo_ner_small").model.eval().text_encoder.elmo.elmo
         with torch.no_grad():
             outputs = [elmo(batch_to_ids([line.split()])) for line in LINES]
         check_vectors(datasets, [output["elmo_representations"][0][0] for output in outputs])
@@ -154,7 +154,7 @@ class TestMix:
     def test_overrides_reach_the_archive(self, command: Run) -> None:
         overrides = '{"model.text_encoder.elmo.do_layer_norm": true}'
         with pytest.raises(ConfigurationError, match=r"was learned with do_layer_norm.*--all"):
-            command("--mix", "elmo_ner_mini", "--overrides", overrides)
+            command("--mix", "elmo_ner_small", "--overrides", overrides)
 
 
 def test_the_class_writes_the_same_file(run: Run, bilm_files: TinyBiLMFiles) -> None:

@@ -30,12 +30,12 @@ ATTACK = (
     "<img src=x onerror=attack()> <script>attack()</script> "
     '"><svg onload=attack()> javascript:attack()'
 )
-ALL = ("elmo_ner_mini", *TASKS, "~words")
+ALL = ("elmo_ner_small", *TASKS, "~words")
 
 
 @pytest.fixture(scope="module")
 def address(models: Dict[str, ServedModel], words: WordsInContext) -> Iterator[str]:
-    all_models = [ServedModel("elmo_ner_mini", "elmo_ner_mini", LIMITS), *models.values()]
+    all_models = [ServedModel("elmo_ner_small", "elmo_ner_small", LIMITS), *models.values()]
     app = make_app(all_models, words, LIMITS)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=asyncio.run, args=(server.serve(),))
@@ -121,7 +121,7 @@ def test_all_examples_are_answered_and_everything_has_a_name_for_screen_readers(
         page.wait()
         assert page.page.is_hidden("#error"), page.text("#error")
     assert page.text("#status")
-    if name == "elmo_ner_mini":
+    if name == "elmo_ner_small":
         last = page.page.locator("#answer mark").last.inner_text()
         assert re.sub(r"\s+", " ", last) == "Black Sea LOC"
     elif name == "srl":
@@ -167,7 +167,7 @@ def test_tokens_that_are_not_in_the_text_are_shown_in_its_place(page: Page) -> N
 
 
 def test_no_text_runs_a_script(page: Page) -> None:
-    for name in ("elmo_ner_mini", *TASKS):
+    for name in ("elmo_ner_small", *TASKS):
         page.open(name)
         for field in page.page.locator("#fields textarea, #fields input").all():
             field.fill(f"Mary met {ATTACK} in Paris.")
@@ -215,7 +215,7 @@ def test_errors_are_shown_and_announced(page: Page) -> None:
 def test_the_keyboard_alone_is_enough(page: Page) -> None:
     page.open()
     focused = "document.activeElement.id || document.activeElement.value || document.activeElement.innerText"
-    for name in ("API", "elmo_ner_mini"):
+    for name in ("API", "elmo_ner_small"):
         page.page.keyboard.press("Tab")
         assert page.page.evaluate(focused) == name
     for _ in range(6):
@@ -232,7 +232,7 @@ def test_the_keyboard_alone_is_enough(page: Page) -> None:
     assert page.page.evaluate(focused) == "Run"
 
 
-@pytest.mark.parametrize("name", ["elmo_ner_mini", "coref", "srl", "snli", "~words"])
+@pytest.mark.parametrize("name", ["elmo_ner_small", "coref", "srl", "snli", "~words"])
 def test_it_fits_on_a_phone(name: str, page: Page) -> None:
     page.page.set_viewport_size({"width": 360, "height": 740})
     page.open(name)

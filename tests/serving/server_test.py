@@ -21,7 +21,7 @@ from elmo_plugin.serving.options import ServeOptions
 from elmo_plugin.serving.server import bound_socket, named_archives, serve
 
 SENTENCE = {"sentence": "Ada Lovelace lived in London."}
-PATH = "api/models/elmo_ner_mini/predict"
+PATH = "api/models/elmo_ner_small/predict"
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def published_experiment(name: str, overrides: Any = "", **ext_vars: str) -> Par
 def small_experiment(name: str, folder: Path, **overrides: Any) -> Params:
     """An experiment of `training_configs` with the tiny biLM, and with word vectors written to a folder."""
     vectors = folder / "vectors.txt"
-    word_dim = WORD_DIMS[name.partition("_")[0]]
+    word_dim = WORD_DIMS[name.removeprefix("elmo_").partition("_")[0]]
     vectors.write_text("rain " + " ".join(["0.1"] * word_dim) + "\n")
     elmo = dict(zip(("options_file", "weight_file"), TINY_BILM))
     changes = {f"model.text_encoder.elmo.{key}": value for key, value in elmo.items()}
