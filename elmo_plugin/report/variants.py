@@ -115,8 +115,11 @@ class TaskExperiment(Experiment):
         self.placement: str = self.elmo.get("placement", "input") if self.elmo else "missing"
         indexer = self.elmo.get("indexer", "elmo")
         readers = [self.config.get(f"{part}dataset_reader") for part in ("", "validation_")]
+        # `elmo_share` reads by another reader.
         has_indexer = all(
-            indexer in reader.get("token_indexers", {}) for reader in readers if reader
+            indexer in reader.get("reader", reader).get("token_indexers", {})
+            for reader in readers
+            if reader
         )
         if self.placement not in PLACES_OF or not has_indexer:
             raise ConfigurationError(
