@@ -20,7 +20,7 @@ srl.experiment(
   predicate_dim=50,
   optimizer={ type: 'adam', lr: 0.002 },
   batch_size=64,
-  num_epochs=12,
+  num_epochs=8,
   patience=3,
 ) + {
   dataset_reader+: reader,
