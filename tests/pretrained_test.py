@@ -64,12 +64,12 @@ EASY: Dict[str, Tuple[Dict[str, Any], Callable[[Dict[str, Any]], Any], Any]] = {
         lambda answer: [(span["text"], span["label"]) for span in answer["spans"]],
         [("Maria Lopez", "PER"), ("University of Oxford", "ORG"), ("England", "LOC")],
     ),
-    "elmo_srl_mini": (
+    "elmo_srl_small": (
         {"sentence": "The cat that sat on the mat saw a dog."},
         lambda answer: answer["predicates"][-1]["description"],
         "[ARG0: The cat that sat on the mat] [V: saw] [ARG1: a dog] .",
     ),
-    "elmo_coref_mini": (
+    "elmo_coref_small": (
         {"document": "John told Mary that he had lost his keys. She gave him hers."},
         lambda answer: answer["marked"],
         "[1 John] told [2 Mary] that [1 he] had lost [1 his] keys . [2 She] gave [1 him] hers .",

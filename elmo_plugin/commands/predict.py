@@ -16,13 +16,13 @@ from elmo_plugin.files.text import byte_lines, open_text
 DESCRIPTION = """\
 examples:
   echo '{"sentence": "Ada Lovelace lived in London."}' | %(prog)s elmo_ner_small -
-  %(prog)s elmo_srl_mini sentences.jsonl --output-file tagged.jsonl
+  %(prog)s elmo_srl_small sentences.jsonl --output-file tagged.jsonl
 
 Run the model in an archive on each line of INPUT, a JSON object such as
   elmo_ner    {"sentence": "Ada Lovelace lived in London."}
   elmo_sst    {"sentence": "A good film."}
   elmo_srl    {"tokens": ["The", "cat", "sat"], "predicates": [2]}
-              {"sentence": "The cat sat."}, where the archive finds predicates, as elmo_srl_mini does
+              {"sentence": "The cat sat."}, where the archive finds predicates, as elmo_srl_small does
   elmo_snli   {"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}
   elmo_squad  {"passage": "It rained in Paris.", "question": "Where did it rain?"}
   elmo_coref  {"document": "Mary slept. She was tired."}
