@@ -177,6 +177,25 @@ def test_pairs_with_one_premise_are_in_one_part(load: Load, tmp_path: Path) -> N
     assert parts["test.jsonl"][0]["gold_label"] == "entailment"
 
 
+def test_an_answer_stands_where_xquad_says_or_the_question_points(load: Load) -> None:
+    squad = load("squad")
+    context = "Paris is old. In 1900 it rained in Paris. Parisians like Paris."
+    start = squad.answer_start(context, "Where did it rain in 1900?", "Paris")
+    assert start == context.index("Paris. Par")
+    assert squad.answer_start(context, "What is old?", "Paris") == 0
+    # Not within a word, unless it is nowhere else.
+    assert squad.occurrences(context, "Paris") == [0, start, context.rindex("Paris")]
+    assert squad.occurrences(context, "arisian") == [context.index("arisian")]
+
+    def article(position: int) -> dict:
+        answer = {"text": "Paris", "answer_start": position}
+        return {"paragraphs": [{"qas": [{"id": "7", "answers": [answer]}]}]}
+
+    articles = [article(0)]
+    squad.set_positions(articles, [article(start)])
+    assert articles == [article(start)]
+
+
 @pytest.mark.parametrize(
     "document",
     [REPOSITORY / name for name in ("README.md", "RESULTS.md", "PERFORMANCE.md")]
