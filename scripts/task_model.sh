@@ -10,6 +10,7 @@ set -euo pipefail
 name=${1:?name of the task model}
 data=$(realpath "${2:?folder of the data}")
 allennlp=${ALLENNLP:-.venv/bin/allennlp}
+python=${PYTHON:-.venv/bin/python}
 run=runs/$name
 # Paths of the data remain in the archive: of a link.
 mkdir -p "$run/data"
@@ -67,5 +68,5 @@ for number in "${!scores[@]}"; do
         --include-package elmo_plugin
     measured+=("${scores[$number]%%=*}=$run/scores-$number.json")
 done
-"${PYTHON:-.venv/bin/python}" scripts/task_models/examples.py "$model" "${scores[0]#*=}" >>"$run/card.md"
+"$python" scripts/task_models/examples.py "$model" "${scores[0]#*=}" >>"$run/card.md"
 "${export_model[@]}" --scores "${measured[@]}"

@@ -23,6 +23,7 @@ from tests.tasks.task_testing import (
     experiment_of,
     published_experiment,
     small_experiment,
+    task_of,
 )
 
 ALL_CONFIGS = sorted(path.stem for path in TRAINING_CONFIGS.glob("*.jsonnet"))
@@ -88,8 +89,7 @@ def test_a_config_trains_for_ten_steps(name: str, tmp_path: Path) -> None:
 def test_a_config_builds_its_model(name: str, variant: str, tmp_path: Path) -> None:
     params = small_experiment(name, tmp_path, **VARIANTS[variant])
     reader = DatasetReader.from_params(params.pop("dataset_reader"))
-    task = name.removeprefix("elmo_").partition("_")[0]
-    instances = list(reader.read(experiment_of(task)["train_data_path"]))
+    instances = list(reader.read(experiment_of(task_of(name))["train_data_path"]))
     vocab = Vocabulary.from_instances(instances)
     model = Model.from_params(params.pop("model"), vocab=vocab)
     assert len(model.forward_on_instances(instances[:2])) == min(len(instances), 2) > 0

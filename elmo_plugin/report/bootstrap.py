@@ -9,8 +9,7 @@ from itertools import groupby
 from typing import Any, Dict, List, Optional
 
 import numpy
-from allennlp.common import Params
-from allennlp.data import DatasetReader, Instance
+from allennlp.data import Instance
 
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.files.output import replaced_file
@@ -49,16 +48,14 @@ def item_counts(folder: RunFolder, metric: str) -> Optional[numpy.ndarray]:
 
 def _counted(folder: RunFolder) -> Dict[str, List[Counts]]:
     """Return the counts of each item by metric."""
-    model = opened_archive(folder.path / _ARCHIVE_NAME).model.eval()
+    archive = opened_archive(folder.path / _ARCHIVE_NAME)
+    model = archive.model.eval()
     if not hasattr(model, "counts"):
         return {}
-    config = Params(json.loads(json.dumps(folder.config)))  # a copy, which building empties
-    reader = DatasetReader.from_params(
-        config.get("validation_dataset_reader") or config["dataset_reader"]
-    )
-    part = "test" if config.get("evaluate_on_test") else "validation"
+    reader = archive.validation_dataset_reader
+    part = "test" if folder.config.get("evaluate_on_test") else "validation"
     counts: Dict[str, List[Counts]] = {}
-    for _, instances in groupby(reader.read(config[f"{part}_data_path"]), _item):
+    for _, instances in groupby(reader.read(folder.config[f"{part}_data_path"]), _item):
         model.get_metrics(reset=True)
         for instance in instances:
             reader.apply_token_indexers(instance)

@@ -87,6 +87,9 @@ class Run(NamedTuple):
     name: str
     config: Dict[str, Any]
 
+    def folder(self, options: RunOptions) -> "RunFolder":
+        return RunFolder(options.runs_folder / self.name, self.config)
+
 
 class RunScores(NamedTuple):
     """The scores of a finished run, its duration and its memory."""
@@ -123,9 +126,7 @@ def train(
     """
     import pandas
 
-    folders = {
-        run.name: RunFolder(options.runs_folder / run.name, run.config) for run in runs.values()
-    }
+    folders = {run.name: run.folder(options) for run in runs.values()}
     with claimed_folder(
         options.runs_folder,
         f"--output: another `elmo report` is training runs in {options.runs_folder}. Wait for it, or give "

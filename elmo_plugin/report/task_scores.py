@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from elmo_plugin.report.bootstrap import item_counts, resampled_scores
-from elmo_plugin.report.runs import Run, RunFolder, TrainedRuns, train
+from elmo_plugin.report.runs import Run, TrainedRuns, train
 from elmo_plugin.report.tables import (
     FAILED,
     Part,
@@ -90,9 +90,7 @@ class TaskScores:
 
         resampled = {}
         for key in self.trained.scores["validation"].dropna().index:
-            folder = RunFolder(
-                self.experiment.options.runs_folder / runs[key].name, runs[key].config
-            )
+            folder = runs[key].folder(self.experiment.options)
             counts = item_counts(folder, self.experiment.metric)
             if counts is None:
                 self._uncounted.append(runs[key].name)

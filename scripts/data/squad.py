@@ -5,7 +5,7 @@ import json
 import re
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List, Tuple
 
 from sources import SQUAD_EXPLORER, XQUAD, list_files, read_text
 
@@ -36,22 +36,18 @@ def answer_start(context: str, question: str, answer: str) -> int:
     sentences = [match.span() for match in re.finditer(r".+?(?:[.!?](?=\s)|$)", context, re.DOTALL)]
 
     def num_shared(start: int) -> int:
-        sentence = next((span for span in sentences if span[0] <= start < span[1]), (start, start))
-        return len(asked & set(words_of(context[slice(*sentence)])))
+        begin, end = next(span for span in sentences if span[0] <= start < span[1])
+        return len(asked & set(words_of(context[begin:end])))
 
     return max(occurrences(context, answer), key=num_shared)
 
 
 def occurrences(context: str, answer: str) -> List[int]:
     """Return where an answer occurs: as whole words, unless it is always a part of one."""
-    starts = [match.start() for match in re.finditer(f"(?={re.escape(answer)})", context)]
-    whole = [
-        start
-        for start in starts
-        if re.search(rf"\w{re.escape(answer[:1])}$", context[: start + 1]) is None
-        and re.match(r"\w\w", context[start + len(answer) - 1 :]) is None
-    ]
-    return whole or starts
+    text = re.escape(answer)
+    patterns = rf"(?<!\w)(?={text}(?!(?<=\w)\w))", f"(?={text})"
+    whole, all_starts = ([m.start() for m in re.finditer(p, context)] for p in patterns)
+    return whole or all_starts
 
 
 def words_of(text: str) -> List[str]:
@@ -90,21 +86,20 @@ def read_page(page: str) -> List[Dict[str, Any]]:
     return paragraphs
 
 
-def set_positions(articles: List[Article], known: List[Article]) -> None:
-    """Give answers the positions of the same answers to the same questions in `known`."""
-    positions = {
-        (question["id"], answer["text"]): answer["answer_start"]
-        for article in known
-        for paragraph in article["paragraphs"]
-        for question in paragraph["qas"]
-        for answer in question["answers"]
-    }
+def answers_in(articles: List[Article]) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    """Yield the id of its question, and each answer."""
     for article in articles:
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"]:
                 for answer in question["answers"]:
-                    given = answer["answer_start"]
-                    answer["answer_start"] = positions.get((question["id"], answer["text"]), given)
+                    yield question["id"], answer
+
+
+def set_positions(articles: List[Article], known: List[Article]) -> None:
+    """Give answers the positions of the same answers to the same questions in `known`."""
+    positions = {(id_, answer["text"]): answer["answer_start"] for id_, answer in answers_in(known)}
+    for id_, answer in answers_in(articles):
+        answer["answer_start"] = positions.get((id_, answer["text"]), answer["answer_start"])
 
 
 def official_dev(sources: Path, data: Path) -> Dict[str, str]:

@@ -37,7 +37,7 @@ def spans_in(words: Sequence[str], tags: Sequence[str], scheme: str) -> str:
 
 
 def of_predicates(instance: Instance, answer: Answer) -> Tuple[str, str]:
-    [*predicates] = answer["predicates"]
+    predicates = answer["predicates"]
     tags = predicates[0]["tags"] if predicates else ["O"] * len(answer["words"])
     return of_tags("BIO")(instance, {"tags": tags})
 

@@ -44,10 +44,15 @@ def published_experiment(name: str, overrides: Any = "", **ext_vars: str) -> Par
     return Params.from_file(path, overrides, {**EXT_VARS, **ext_vars})
 
 
+def task_of(name: str) -> str:
+    """The task of an experiment of `training_configs`."""
+    return name.removeprefix("elmo_").partition("_")[0]
+
+
 def small_experiment(name: str, folder: Path, **overrides: Any) -> Params:
     """An experiment of `training_configs` with the tiny biLM, and with word vectors written to a folder."""
     vectors = folder / "vectors.txt"
-    word_dim = WORD_DIMS[name.removeprefix("elmo_").partition("_")[0]]
+    word_dim = WORD_DIMS[task_of(name)]
     vectors.write_text("rain " + " ".join(["0.1"] * word_dim) + "\n")
     elmo = dict(zip(("options_file", "weight_file"), TINY_BILM))
     changes = {f"model.text_encoder.elmo.{key}": value for key, value in elmo.items()}
