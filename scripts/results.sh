@@ -74,7 +74,7 @@ tasks() {
     on_task vectors coref "1 2" --bilms elmo_mini elmo_small
     mkdir -p "$SQUAD_DATA"
     for part in train dev; do cp "$data/squad/official_dev/$part-v1.1.json" "$SQUAD_DATA/$part.json"; done
-    on_task vectors squad "1 2" --bilms elmo_mini elmo_small --overrides '{"trainer.num_epochs": 4}'
+    on_task vectors squad "1 2" --bilms elmo_mini elmo_small
 }
 
 layers() {

@@ -22,6 +22,6 @@ coref.experiment(
   max_training_sentences=25,
   learning_rate=0.002,
   learning_rate_scheduler=null,
-  num_epochs=6,
-  patience=2,
+  num_epochs=60,  // ends before: after `patience` epochs that are not better on dev
+  patience=5,
 )

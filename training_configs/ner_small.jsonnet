@@ -16,6 +16,6 @@ ner.experiment(
   rnn_sizes=[100],
   batch_size=16,
   learning_rate=0.003,
-  num_epochs=20,
+  num_epochs=100,  // ends before: after `patience` epochs that are not better on dev
   patience=5,
 )

@@ -28,6 +28,6 @@ sst.experiment(
   pre_encode_dropout=0.0,
   batch_size=32,
   learning_rate=0.002,
-  num_epochs=5,
-  patience=3,
+  num_epochs=50,  // ends before: after `patience` epochs that are not better on dev
+  patience=5,
 )
