@@ -74,7 +74,7 @@ EASY: Dict[str, Tuple[Dict[str, Any], Callable[[Dict[str, Any]], Any], Any]] = {
         lambda answer: answer["marked"],
         "[1 John] told [2 Mary] that [1 he] had lost [1 his] keys . [2 She] gave [1 him] hers .",
     ),
-    "elmo_squad_mini": (
+    "elmo_squad_small": (
         {"passage": "It rained in Paris on Monday.", "question": "When did it rain?"},
         lambda answer: answer["best_span_text"],
         "Monday",
