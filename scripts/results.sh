@@ -24,12 +24,19 @@ for_both() {
     "$@"
     ELMO=elmo_small runs=$runs/elmo_small "$@"
 }
-on_small_tasks() { for task in ner sst srl snli; do on_task "$1" $task "1 2"; done; }
+on_small_tasks() { for task in ner sst srl snli; do on_task "$1" $task "1 2 3" --word-vectors "$runs/static.txt"; done; }
 
-# Word vectors of the text that elmo_small has read.
+# Word vectors of the text that elmo_small has read: in small letters, as the words of most tasks; as wide as these and
+# one of the biLMs together; and as written, for the tasks whose words are.
 static() {
-    "$bin/python" scripts/word_vectors.py "$runs/static.txt" "$data/lm/wikipedia/train-*.txt.gz" "$data/lm/spoken/train-*.txt.gz" \
-        "$data/lm/train-000?[02468]-*.txt" "$data/lm/wiki*t/train.txt"
+    vectors() {
+        "$bin/python" scripts/word_vectors.py "$runs/$1.txt" "$data/lm/wikipedia/train-*.txt.gz" "$data/lm/spoken/train-*.txt.gz" \
+            "$data/lm/train-000?[02468]-*.txt" "$data/lm/wiki*t/train.txt" "${@:2}"
+    }
+    vectors static
+    vectors static512 --dim 512
+    vectors static768 --dim 768
+    vectors static_cased --cased
 }
 
 # The sentences that the reader of a task reads: task_text READER FILE.
@@ -65,23 +72,21 @@ adapted() {
 }
 
 tasks() {
-    words="--word-vectors $runs/static.txt" # in small letters, as the words of these tasks; those of coref and squad are not
+    words="--word-vectors $runs/static.txt" cased="--word-vectors $runs/static_cased.txt"
     "$bin/python" scripts/random_bilm.py elmo_plugin/pretrained/elmo_mini/options.json "$runs/random/weights.hdf5" --seed 0
-    on_task vectors ner "1 2 3 4 5" $words --bilms "$runs/random" elmo_mini "$runs/ner/adapted" elmo_small
+    on_task vectors ner "1 2 3 4 5" $words --wide-vectors "$runs"/static{512,768}.txt \
+        --bilms "$runs/random" elmo_mini "$runs/ner/adapted" elmo_small
     on_task vectors srl "1 2 3 4 5" $words --bilms elmo_mini "$runs/srl/adapted" elmo_small
     on_task vectors sst "1 2 3 4 5" $words --bilms elmo_mini "$runs/sst/adapted" elmo_small
-    on_task vectors snli "1 2" $words --bilms elmo_mini "$runs/snli/adapted" elmo_small
-    on_task vectors coref "1 2" --bilms elmo_mini elmo_small
+    on_task vectors snli "1 2 3 4 5" $words --bilms elmo_mini "$runs/snli/adapted" elmo_small
+    on_task vectors coref "1 2 3" $cased --bilms elmo_mini elmo_small
     mkdir -p "$SQUAD_DATA"
     for part in train dev; do cp "$data/squad/official_dev/$part-v1.1.json" "$SQUAD_DATA/$part.json"; done
-    on_task vectors squad "1 2" --bilms elmo_mini elmo_small
+    on_task vectors squad "1 2 3" $cased --bilms elmo_mini elmo_small
 }
 
-layers() {
-    for task in ner srl sst; do on_task layers $task "1 2 3 4 5"; done
-    on_task layers snli "1 2"
-}
-weights() { report weights "$runs"/runs/*-both-seed[12]/; }
+layers() { on_small_tasks layers; }
+weights() { report weights "$runs"/runs/*-both-vectors_static*-seed[123]/; }
 senses() { report wsd "$data"/wsd/*.jsonl --bilm "$ELMO" --seeds 1 2 3; }
 pos() {
     report pos --train "$data/srl/train.gold_conll" --test "$data/srl/test.gold_conll" --bilm "$ELMO" --seeds 1 2 3 --strengths 0.01 0.1 1 10

@@ -1,6 +1,7 @@
 """
 Train static word vectors on text like elmo_mini's, to compare with ELMo: skip-gram with negative sampling
-(Mikolov et al. 2013), by gensim, of words in small letters. `pip install gensim` first.
+(Mikolov et al. 2013), by gensim, of words in small letters or, with --cased, as they are written.
+`pip install gensim` first.
 
     python scripts/word_vectors.py runs/static.txt "DATA/lm/train-*.txt" "DATA/lm/wikipedia/train-*.txt.gz"
 """
@@ -23,14 +24,16 @@ except ImportError as missing:
 class Sentences:
     """The lines of files, as often as they are asked for; those of all files take turns."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], cased: bool) -> None:
         self._paths = paths
+        self._cased = cased
 
     def __iter__(self) -> Iterator[List[str]]:
         with ExitStack() as stack:
             files = [stack.enter_context(_opened(path)) for path in self._paths]
             for lines in zip_longest(*files):
-                yield from (line.lower().split() for line in lines if line is not None)
+                for line in filter(None, lines):
+                    yield (line if self._cased else line.lower()).split()
 
 
 def _opened(path: str) -> IO[str]:
@@ -48,6 +51,7 @@ def main() -> None:
     )
     parser.add_argument("output", help="file to write: a word and its vector on each line")
     parser.add_argument("text", nargs="+", help="files or globs: a tokenized sentence on each line")
+    parser.add_argument("--cased", action="store_true", help="keep capital letters")
     parser.add_argument("--dim", type=int, default=256, help="(default: 256)")
     parser.add_argument("--epochs", type=int, default=2, help="(default: 2)")
     parser.add_argument("--workers", type=int, default=2, help="threads (default: 2)")
@@ -57,7 +61,7 @@ def main() -> None:
         parser.error(f"text: found no file for {', '.join(args.text)}")
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     model = Word2Vec(
-        Sentences(paths),
+        Sentences(paths, args.cased),
         vector_size=args.dim,
         sg=1,
         window=5,
