@@ -199,7 +199,7 @@ def test_an_answer_stands_where_xquad_says_or_the_question_points(load: Load) ->
 @pytest.mark.parametrize(
     "document",
     [REPOSITORY / name for name in ("README.md", "RESULTS.md", "PERFORMANCE.md")]
-    + sorted((REPOSITORY / "docs").glob("*.md")),
+    + sorted((REPOSITORY / "docs").rglob("*.md")),
     ids=lambda path: path.name,
 )
 def test_documents_name_files_that_the_script_makes(document: Path) -> None:

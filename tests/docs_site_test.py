@@ -63,7 +63,7 @@ def test_every_page_is_in_the_navigation(pages: Dict[str, str]) -> None:
 def test_pages_of_the_root_are_there_with_their_pictures(site: Path, pages: Dict[str, str]) -> None:
     heading = (REPOSITORY / "RESULTS.md").read_text(encoding="utf-8").partition("\n")[0]
     assert f">{heading.removeprefix('# ')}" in pages["results/index.html"]
-    picture = re.search(r'<img [^>]*src="([^"]*wsd.png)"', pages["results/index.html"])
+    picture = re.search(r'<img [^>]*src="([^"]*vectors-ner.png)"', pages["results/index.html"])
     assert picture
     assert (site / "results" / picture[1]).exists()
     assert (
