@@ -53,7 +53,7 @@ def test_its_commands_parse(calls: List[List[str]]) -> None:
 
 def test_its_steps_give_what_the_next_ones_read(calls: List[List[str]]) -> None:
     written = {call[2] for call in calls if call[0] == "export"}
-    written.add(next(call[1] for call in calls if call[0].endswith("word_vectors.py")))
+    written.update(call[1] for call in calls if call[0].endswith("word_vectors.py"))
     random = next(call[2] for call in calls if call[0].endswith("random_bilm.py"))
     written.add(str(Path(random).parent))
     vectors = [call for call in calls if call[:2] == ["report", "vectors"]]

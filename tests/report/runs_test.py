@@ -122,7 +122,7 @@ class TestTrain:
         training.started.clear()
         changed = options(overrides={"trainer.num_epochs": 2})
         for given in (changed, replace(changed, dry_run=True)):
-            with pytest.raises(ConfigurationError, match=r"num_epochs is 20, expected 2\."):
+            with pytest.raises(ConfigurationError, match=r"num_epochs is 100, expected 2\."):
                 run(given)
         assert training.started == []
         for name in (NAMES[1], NAMES[3]):
