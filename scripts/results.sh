@@ -6,11 +6,13 @@
 #
 # DATA is made by `python scripts/data/make.py DATA`. The step `static` needs gensim.
 set -euo pipefail
+shopt -s extglob
 
 data=${1:?folder of the data}
 shift
 all_steps="static adapted tasks layers placement shares weights senses pos"
 runs=runs/results
+vectors=$runs/static # of both biLMs
 bin=${BIN:-.venv/bin}
 
 export ELMO=elmo_mini NER_DATA=$data/ner/wikigold SST_DATA=$data/sst SRL_DATA=$data/srl SNLI_DATA=$data/snli COREF_DATA=$data/coref \
@@ -24,19 +26,19 @@ for_both() {
     "$@"
     ELMO=elmo_small runs=$runs/elmo_small "$@"
 }
-on_small_tasks() { for task in ner sst srl snli; do on_task "$1" $task "1 2 3" --word-vectors "$runs/static.txt"; done; }
+on_small_tasks() { for task in ner sst srl snli; do on_task "$1" $task "1 2 3" --word-vectors "$vectors.txt"; done; }
 
 # Word vectors of the text that elmo_small has read: in small letters, as the words of most tasks; as wide as these and
 # one of the biLMs together; and as written, for the tasks whose words are.
 static() {
-    vectors() {
-        "$bin/python" scripts/word_vectors.py "$runs/$1.txt" "$data/lm/wikipedia/train-*.txt.gz" "$data/lm/spoken/train-*.txt.gz" \
+    train() {
+        "$bin/python" scripts/word_vectors.py "$1" "$data/lm/wikipedia/train-*.txt.gz" "$data/lm/spoken/train-*.txt.gz" \
             "$data/lm/train-000?[02468]-*.txt" "$data/lm/wiki*t/train.txt" "${@:2}"
     }
-    vectors static
-    vectors static512 --dim 512
-    vectors static768 --dim 768
-    vectors static_cased --cased
+    train "$vectors.txt"
+    train "${vectors}512.txt" --dim 512
+    train "${vectors}768.txt" --dim 768
+    train "${vectors}_cased.txt" --cased
 }
 
 # The sentences that the reader of a task reads: task_text READER FILE.
@@ -72,9 +74,9 @@ adapted() {
 }
 
 tasks() {
-    words="--word-vectors $runs/static.txt" cased="--word-vectors $runs/static_cased.txt"
+    words="--word-vectors $vectors.txt" cased="--word-vectors ${vectors}_cased.txt"
     "$bin/python" scripts/random_bilm.py elmo_plugin/pretrained/elmo_mini/options.json "$runs/random/weights.hdf5" --seed 0
-    on_task vectors ner "1 2 3 4 5" $words --wide-vectors "$runs"/static{512,768}.txt \
+    on_task vectors ner "1 2 3 4 5" $words --wide-vectors "$vectors"{512,768}.txt \
         --bilms "$runs/random" elmo_mini "$runs/ner/adapted" elmo_small
     on_task vectors srl "1 2 3 4 5" $words --bilms elmo_mini "$runs/srl/adapted" elmo_small
     on_task vectors sst "1 2 3 4 5" $words --bilms elmo_mini "$runs/sst/adapted" elmo_small
@@ -86,7 +88,7 @@ tasks() {
 }
 
 layers() { on_small_tasks layers; }
-weights() { report weights "$runs"/runs/*-both-vectors_static*-seed[123]/; }
+weights() { report weights "$runs"/runs/*-both-vectors_static?(_cased)-seed[123]/; }
 senses() { report wsd "$data"/wsd/*.jsonl --bilm "$ELMO" --seeds 1 2 3; }
 pos() {
     report pos --train "$data/srl/train.gold_conll" --test "$data/srl/test.gold_conll" --bilm "$ELMO" --seeds 1 2 3 --strengths 0.01 0.1 1 10

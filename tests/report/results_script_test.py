@@ -59,4 +59,6 @@ def test_its_steps_give_what_the_next_ones_read(calls: List[List[str]]) -> None:
     vectors = [call for call in calls if call[:2] == ["report", "vectors"]]
     read = {word for call in vectors for word in call if word.startswith("runs/results/")}
     assert read == written
+    others = [call for call in calls if "--word-vectors" in call]
+    assert {call[call.index("--word-vectors") + 1] for call in others} <= written
     assert all((SCRIPT.parents[1] / call[2]).is_file() for call in vectors)
