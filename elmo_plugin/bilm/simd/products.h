@@ -41,12 +41,12 @@ constexpr int TILES = VECTORS / TILE_VECTORS;
 
 constexpr int64_t LINE_BYTES = 64;
 // Weights that are so far behind are fetched, into the second-level cache (2), or into the first one too (3): AMD's
-// processors take a fifth longer with AVX2 without the latter. Those that multiply bfloat16 without tiles are AMD's.
+// processors take a fifth longer with AVX2 without the latter. Those with AVX512_BF16 that do not use tiles are AMD's.
 constexpr int64_t BYTES_AHEAD = 32768;
-#if defined(__AVX512F__) && !defined(__AVX512BF16__)
-constexpr int FETCHED_INTO = 2;
-#else
+#if defined(__AVX512BF16__) || (defined(__AVX2__) && !defined(__AVX512F__))
 constexpr int FETCHED_INTO = 3;
+#else
+constexpr int FETCHED_INTO = 2;
 #endif
 // So many rows stay in the second-level cache while they are multiplied by one panel after another.
 constexpr int64_t ROWS_PER_PASS = 240;
