@@ -26,7 +26,8 @@ def option(
     **settings: Any,
 ) -> Any:
     """
-    Return a dataclass field that is also an argument of a command. Its flag is the name of the field.
+    Return a dataclass field that is also an argument of a command. Its flag is the name of the field; an
+    underscore at its end is left out (`from_`).
 
     The type of the field determines the values of the argument: `bool` is a switch, with a `--no-` form if
     the default is true; a sequence has one or more values; a sequence of `NamedTuple`s has the fields of one,
@@ -146,7 +147,7 @@ def _add_argument(
     if option["positional"]:
         names = [field.name]
     else:
-        names = [*filter(None, [option["short"]]), "--" + field.name.replace("_", "-")]
+        names = [*filter(None, [option["short"]]), "--" + field.name.rstrip("_").replace("_", "-")]
         settings.update(required=is_required, dest=field.name)
 
     field_type = _without_none(field_type)

@@ -20,7 +20,7 @@ CORE = [
 ]
 PLUGIN = [
     ("elmo_plugin.compat.patches",),
-    ("elmo_plugin.compat.archives",),
+    ("elmo_plugin.compat.archives", "elmo_plugin.compat.training_process"),
     ("elmo_plugin.modules.elmo_token_embedder",),
     ("elmo_plugin.modules.text_encoder",),
     ("elmo_plugin.modules.model_mixes",),

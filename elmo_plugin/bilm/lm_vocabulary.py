@@ -2,7 +2,7 @@
 
 import math
 import re
-from typing import Dict, Iterable, Iterator, List
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
 from elmo_plugin.errors import ConfigurationError
@@ -69,6 +69,39 @@ class LMVocabulary:
         with open_text(path) as file:
             lines = (line.removesuffix("\r") for line in decoded_lines(file, path, "one word"))
             return cls(_without_counts(lines, str(path)), str(path))
+
+    @classmethod
+    def from_counts(
+        cls, counts: Mapping[str, int], min_count: int = 1, max_size: Optional[int] = None
+    ) -> "LMVocabulary":
+        """
+        Choose the words of a corpus, by descending count; words of equal count by code point. In a corpus
+        that holds the special entries, they are not counted.
+
+        # Parameters
+
+        min_count : `int`, optional (default = `1`)
+            Leave out words that occur less often.
+        max_size : `int`, optional
+            Keep at most this number of entries, with the three special ones.
+
+        # Raises
+
+        `ConfigurationError` if no word is left.
+        """
+        frequent = sorted(
+            (-count, word)
+            for word, count in counts.items()
+            if count >= min_count and word not in SPECIALS
+        )
+        kept = frequent[: None if max_size is None else max_size - len(SPECIALS)]
+        if not kept:
+            raise ConfigurationError(
+                f"--min-count: no word of the corpus occurs {min_count} times, expected at most "
+                f"{max(counts.values(), default=0)}, the largest count. Give a smaller number, or "
+                "more text."
+            )
+        return cls([*SPECIALS, *(word for _, word in kept)])
 
     def to_file(self, path: FileName) -> None:
         """Write one word on each line. The file appears complete, or the previous file remains."""

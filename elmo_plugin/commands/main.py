@@ -28,9 +28,10 @@ examples:
   elmo neighbors sentences.txt --word bank --sentence "He robbed a bank ." --options-file elmo_mini
   elmo score sentences.txt --words
   elmo predict runs/ner/model.tar.gz sentences.jsonl
+  elmo pretrain corpus/ my_elmo --size mini --hours 3
 
 ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. export (except programs),
-predict, serve and report need AllenNLP:
+predict, pretrain, serve and report need AllenNLP:
   pip install "elmo-plugin[allennlp]" && {INSTALL_ALLENNLP}
 """
 
@@ -54,6 +55,7 @@ COMMANDS = {
     "score": Command(
         "print probabilities and perplexity of sentences, or the best words for a blank"
     ),
+    "pretrain": Command("make a biLM from text, or adapt one to it"),
     "models": Command("list the models that come with this package"),
     "vocab": Command("make the vocabulary of a biLM from a corpus", "elmo-vocab"),
     "export": Command(

@@ -94,27 +94,18 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
     for text in tqdm(texts, desc="counting words", unit=" sentences"):
         counts.update(split_tokens(text))
         num_sentences += 1
+    vocabulary = LMVocabulary.from_counts(counts, options.min_count, options.max_size)
+    vocabulary.to_file(options.output)
     # In a corpus that holds the special entries, they are tokens like others.
-    num_tokens, num_types = counts.total(), len(counts)
-    frequent = sorted(
-        (-count, word)
-        for word, count in counts.items()
-        if count >= options.min_count and word not in SPECIALS
-    )
-    kept = frequent[: None if options.max_size is None else options.max_size - len(SPECIALS)]
-    if not kept:
-        raise ConfigurationError(
-            f"--min-count: no word of the corpus occurs {options.min_count} times, expected at most "
-            f"{max(counts.values())}, the largest count. Give a smaller number, or more text."
-        )
-    LMVocabulary([*SPECIALS, *(word for _, word in kept)], options.output).to_file(options.output)
-    coverage = sum(-negative_count for negative_count, _ in kept) / num_tokens
+    num_tokens = counts.total()
+    num_kept = len(vocabulary) - len(SPECIALS)
+    coverage = sum(counts[word] for word in vocabulary.words[len(SPECIALS) :]) / num_tokens
     return {
         "files": f"{len(files):,}",
         "sentences": f"{num_sentences:,}",
         "tokens": f"{num_tokens:,}",
-        "types": f"{num_types:,}",
-        "types kept": f"{len(kept):,}",
-        f"entries, with {', '.join(SPECIALS)}": f"{len(kept) + len(SPECIALS):,}",
+        "types": f"{len(counts):,}",
+        "types kept": f"{num_kept:,}",
+        f"entries, with {', '.join(SPECIALS)}": f"{len(vocabulary):,}",
         "coverage of the tokens": f"{coverage:.2%}",
     }

@@ -82,6 +82,8 @@ class SentenceSource:
 
     name : `str`
         The path as it was given, or what stands for it in errors and outputs.
+    options : `InputOptions`
+        How sentences are read.
     is_file : `bool`
         Whether the source is a file that can be read again, also by other processes. Pipes and open files are
         read once.
@@ -93,7 +95,7 @@ class SentenceSource:
     """
 
     def __init__(self, source: TextInput, options: InputOptions = InputOptions()) -> None:
-        self._options = options
+        self.options = options
         self._path: Optional[Path] = None
         self._file: Optional[IO[Any]] = None
         if not isinstance(source, (str, PathLike)):
@@ -131,7 +133,7 @@ class SentenceSource:
         `ConfigurationError` naming the line or row, if a sentence is blank, too long, holds a control
         character or cannot be decoded; naming the source, if it is damaged or holds no sentence.
         """
-        tokenize = tokenizer_of(self._options.tokenizer)
+        tokenize = tokenizer_of(self.options.tokenizer)
         for index, text, tokens in self._checked():
             yield Sentence(index, text, tokenize(text) if tokens is None else tokens)
 
@@ -148,7 +150,7 @@ class SentenceSource:
             text = text.strip()  # a line is blank if `split_tokens` finds no token in it
             if text:
                 control = _CONTROL_CHARACTER.search(text)
-                if control is not None and not self._options.accept_control_characters:
+                if control is not None and not self.options.accept_control_characters:
                     raise ConfigurationError(
                         f"{self.name}, {self._place} {index + 1}: found the control character "
                         f"U+{ord(control.group()):04X} at character {control.start() + 1}, expected text. "
@@ -156,7 +158,7 @@ class SentenceSource:
                     )
                 is_empty = False
                 yield index, text, tokens
-            elif not self._options.skip_blank:
+            elif not self.options.skip_blank:
                 raise ConfigurationError(
                     f"{self.name}: {self._place} {index + 1} is blank, expected {expected}. Remove blank "
                     f"{self._place}s, or give --skip-blank (skip_blank=True) to leave them out; other "

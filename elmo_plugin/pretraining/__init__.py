@@ -14,6 +14,7 @@ from elmo_plugin.pretraining.callbacks import (
 from elmo_plugin.pretraining.corpus import BiLMReader, LMWordVocabulary
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.predictor import BiLMPredictor
+from elmo_plugin.pretraining.progress import ProgressCallback
 from elmo_plugin.pretraining.softmax import FullSoftmax, LMSoftmax, SampledSoftmax
 from elmo_plugin.pretraining.stream_data_loader import StreamDataLoader
 
@@ -26,6 +27,7 @@ __all__ = [
     "FullSoftmax",
     "LMSoftmax",
     "LMWordVocabulary",
+    "ProgressCallback",
     "SampledSoftmax",
     "StreamDataLoader",
     "ValidateFirstCallback",

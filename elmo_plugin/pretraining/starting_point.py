@@ -1,6 +1,8 @@
 """The starting point of a biLM's training: the weights of another biLM, and its softmax if it has one."""
 
-from typing import List, NamedTuple, Optional
+import shutil
+from pathlib import Path
+from typing import List, NamedTuple, Optional, Tuple
 
 import torch
 from allennlp.data import Vocabulary
@@ -8,7 +10,7 @@ from allennlp.models import Model
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.bilm.model_files import resolve_model_files
+from elmo_plugin.bilm.model_files import is_many_langs, is_pretrained, resolve_model_files
 from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, softmax_of
 from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.compat.archives import opened_archive
@@ -82,3 +84,35 @@ def bilm_in(model: Model, archive_file: str) -> BiLM:
             "of a pretrained biLM, or of a task model with one ELMo."
         )
     return found[0][1]
+
+
+def starting_files(name: str, folder: Path) -> Tuple[str, Optional[List[str]]]:
+    """
+    Return the name of a biLM for a training in the parent of `folder`, to which its files are copied unless
+    it has a name of its own; and the words that its softmax predicts, if it has a softmax.
+
+    # Raises
+
+    `ConfigurationError` if it cannot be loaded, or if it has a softmax, but not the words of that.
+    """
+    is_archive = name.endswith(".tar.gz")
+    start = start_from_archive(name) if is_archive else start_from_files(name, None)
+    if start.softmax is not None and start.words is None:
+        raise ConfigurationError(
+            f"--from: {name} has a softmax, but no {VOCABULARY_NAME} beside its weights, expected the words "
+            "that it predicts. Add the file, or give the archive of its training."
+        )
+    if is_pretrained(name):
+        return name, start.words
+    folder.mkdir(parents=True, exist_ok=True)
+    if is_archive:
+        shutil.copyfile(name, folder / "model.tar.gz")
+        return f"{folder.name}/model.tar.gz", start.words
+    for path in resolve_model_files(name, None):
+        # The weights of models of ELMoForManyLangs are in several files.
+        others = path.parent.iterdir() if is_many_langs(path) else [path]
+        for file in others:
+            shutil.copyfile(file, folder / file.name)
+    if start.words is not None:
+        LMVocabulary(start.words).to_file(folder / VOCABULARY_NAME)
+    return folder.name, start.words

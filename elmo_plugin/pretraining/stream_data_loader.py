@@ -155,6 +155,8 @@ class StreamDataLoader(DataLoader):
         without words return batches without words until all have ended.
     seed : `int`, optional (default = 13370)
         Not negative. Determines the order.
+    batches_per_epoch : `int`, optional
+        End an epoch after this number of batches. The next one begins anew, in another order.
     """
 
     def __init__(
@@ -165,6 +167,7 @@ class StreamDataLoader(DataLoader):
         unroll_steps: int = 20,
         shuffle: bool = True,
         seed: int = 13370,
+        batches_per_epoch: Optional[int] = None,
     ) -> None:
         if not isinstance(reader, BiLMReader):
             raise ConfigurationError(
@@ -175,7 +178,13 @@ class StreamDataLoader(DataLoader):
             raise ConfigurationError(
                 f"data_loader: rows is {rows} and unroll_steps is {unroll_steps}, expected at least 1."
             )
+        if batches_per_epoch is not None and batches_per_epoch < 1:
+            raise ConfigurationError(
+                f"data_loader: batches_per_epoch is {batches_per_epoch}, expected at least 1. Leave it out "
+                "for all of the corpus."
+            )
         self.epoch = 0  # of the next iteration
+        self._batches_per_epoch = batches_per_epoch
         self._reader = reader
         self._data_path = data_path
         self._rows = rows
@@ -203,8 +212,10 @@ class StreamDataLoader(DataLoader):
         """
         window_size = self._rows * self._unroll_steps
         if self._shuffle:
-            return min(self._num_predictions) // window_size
-        return -(-max(self._num_predictions) // window_size)
+            num_batches = min(self._num_predictions) // window_size
+        else:
+            num_batches = -(-max(self._num_predictions) // window_size)
+        return min(num_batches, self._batches_per_epoch or num_batches)
 
     def __iter__(self) -> Iterator[Dict[str, Any]]:
         epoch = self.epoch
@@ -259,7 +270,8 @@ class StreamDataLoader(DataLoader):
         return batch or self._batch([Window(nothing, nothing)] * 2)
 
     def _batches(self, epoch: int) -> Iterator[Dict[str, Any]]:
-        return map(self._batch, zip(*(self._windows(direction, epoch) for direction in DIRECTIONS)))
+        windows = zip(*(self._windows(direction, epoch) for direction in DIRECTIONS))
+        return map(self._batch, islice(windows, self._batches_per_epoch))
 
     def _batch(self, windows: Sequence[Window]) -> Dict[str, Any]:
         batch: Dict[str, Any] = {"lengths": [len(words) for words in windows[0].inputs]}

@@ -5,11 +5,8 @@ import json
 import logging
 import os
 import re
-import signal
 import subprocess
-import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from glob import glob
@@ -21,6 +18,13 @@ from allennlp.common.tqdm import Tqdm
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
+from elmo_plugin.compat.training_process import (
+    failure_reason,
+    sigterm_interrupts,
+    start_training,
+    stop_training,
+    train_command,
+)
 from elmo_plugin.cpus import usable_cpus
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder, replaced_file
@@ -31,15 +35,10 @@ if TYPE_CHECKING:  # --include-package imports every module, also where pandas i
 
 METRICS_NAME = "metrics.json"  # of `allennlp train`
 
-_SECONDS_TO_STOP = 10.0
 _SECONDS_TO_POLL = 0.05
 _SHOWN_DIFFERENCES = 3
 # Keys of a config whose values name files.
 _FILE_KEY = re.compile(r"(^|_)(paths?|files?|directory)$")
-# The last line of a traceback, such as `allennlp.common.checks.ConfigurationError: ...`.
-_ERROR_LINE = re.compile(
-    r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Received)\b.*", re.MULTILINE
-)
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +139,7 @@ def train(
         if options.dry_run:
             for folder in unfinished:
                 folder.prepare()
-                command = train_command(folder, options)
+                command = folder.command(options)
                 print(shell_command(command, {"OMP_NUM_THREADS": str(num_threads)}))
             return None
         failures = _train(unfinished, options, num_parallel, num_threads)
@@ -162,16 +161,6 @@ def train(
         [f"{name}: {failures[name]}" for name in folders if name in failures],
         {package: ", ".join(found.unique()) for package, found in all_versions.items()},
     )
-
-
-def train_command(folder: "RunFolder", options: RunOptions) -> List[str]:
-    """Return the command that trains the config of a run, and replaces what an interrupted one left."""
-    packages = dict.fromkeys(["elmo_plugin", *options.include_package])
-    return [
-        *(sys.executable, "-m", "allennlp", "train", str(folder.config_file)),
-        *("-s", str(folder.path), "--force", "--file-friendly-logging"),
-        *(argument for package in packages for argument in ("--include-package", package)),
-    ]
 
 
 class RunFolder:
@@ -249,16 +238,10 @@ class RunFolder:
             peak_gigabytes=metrics["peak_worker_0_memory_MB"] / 1000,
         )
 
-    def failure(self, return_code: int) -> str:
-        """Return the reason of a failure in one line, from the exit code and the log."""
-        if return_code < 0:
-            hint = ", perhaps for lack of memory" if return_code == -signal.SIGKILL else ""
-            reason = f"stopped by signal {-return_code}{hint}"
-        else:
-            log = self.log_file.read_text(encoding="utf-8", errors="replace").strip()
-            lines = _ERROR_LINE.findall(log) or log.split("\n")
-            reason = lines[-1].strip() or f"exited with code {return_code} and an empty log"
-        return f"{reason} (log: {self.log_file})"
+    def command(self, options: RunOptions) -> List[str]:
+        """Return the command that trains the config, and replaces what an interrupted one left."""
+        packages = options.include_package
+        return train_command(self.config_file, self.path, "--force", include_package=packages)
 
     def _record(self) -> Dict[str, Any]:
         return json.loads(self.record_file.read_text(encoding="utf-8"))
@@ -339,43 +322,23 @@ def _train(
     waiting = list(folders)
     running: Dict[subprocess.Popen, RunFolder] = {}
     try:
-        with Tqdm.tqdm(total=len(folders), unit=" runs") as progress:
+        with sigterm_interrupts(), Tqdm.tqdm(total=len(folders), unit=" runs") as progress:
             while waiting or running:
                 while waiting and len(running) < num_parallel:
                     folder = waiting.pop(0)
-                    running[_start(folder, options, environment)] = folder
+                    folder.prepare()
+                    name, log = folder.path.name, folder.log_file
+                    logger.info("%s: started, its log is %s", name, log)
+                    process = start_training(folder.command(options), log, environment)
+                    running[process] = folder
                 time.sleep(_SECONDS_TO_POLL)
                 for process in [process for process in running if process.poll() is not None]:
                     folder = running.pop(process)
                     if process.returncode != 0 or not folder.is_finished():
-                        failures[folder.path.name] = folder.failure(process.returncode)
-                        logger.error("%s failed: %s", folder.path.name, failures[folder.path.name])
+                        reason = failure_reason(process.returncode, folder.log_file)
+                        failures[folder.path.name] = reason
+                        logger.error("%s failed: %s", folder.path.name, reason)
                     progress.update()
     finally:  # none is running, unless there was an interrupt or an error
-        for process in running:
-            _signal_group(process, signal.SIGTERM)
-        for process in running:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_SECONDS_TO_STOP)
-            _signal_group(process, signal.SIGKILL)  # processes that ignored SIGTERM
+        stop_training(list(running))
     return failures
-
-
-def _start(folder: RunFolder, options: RunOptions, environment: Dict[str, str]) -> subprocess.Popen:
-    folder.prepare()
-    logger.info("%s: started, its log is %s", folder.path.name, folder.log_file)
-    with open(folder.log_file, "w", encoding="utf-8") as log:
-        return subprocess.Popen(
-            train_command(folder, options),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            # A process group, so that it can be stopped with the processes that it starts.
-            start_new_session=True,
-        )
-
-
-def _signal_group(process: subprocess.Popen, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):  # it has already ended
-        os.killpg(process.pid, number)

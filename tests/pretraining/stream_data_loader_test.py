@@ -251,6 +251,20 @@ class TestBatches:
             # A row may hold most of a sentence of 7 words when nothing is left to read.
             assert abs(len(list(loader)) - len(loader)) <= 3
 
+    def test_epochs_of_a_given_length_are_the_beginnings_of_whole_ones(
+        self, new_loader: Any
+    ) -> None:
+        whole, shorter = new_loader(), new_loader(batches_per_epoch=3)
+        assert len(shorter) == 3
+        for _ in range(2):
+            batches = list(shorter)
+            assert len(batches) == 3
+            for ours, theirs in zip(batches, whole):
+                assert torch.equal(ours["backward_targets"], theirs["backward_targets"])
+        assert len(new_loader(batches_per_epoch=10**6)) == len(whole)
+        with pytest.raises(ConfigurationError, match="batches_per_epoch is 0, expected at least 1"):
+            new_loader(batches_per_epoch=0)
+
     def test_the_thread_ends_with_the_iteration(self, new_loader: Any, files: List[str]) -> None:
         loader = new_loader(shuffle=False)
         assert len(list(loader)) > 10

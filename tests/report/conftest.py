@@ -61,7 +61,9 @@ class FakeTraining:
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No run is trained, each makes its folder in a moment."""
     fake = FakeTraining(tmp_path / "fake_runs")
-    monkeypatch.setattr(runs, "train_command", fake.command)
+    monkeypatch.setattr(
+        runs.RunFolder, "command", lambda folder, options: fake.command(folder, options)
+    )
     return fake
 
 

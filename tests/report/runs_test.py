@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List, Optional
 import pytest
 
 from elmo_plugin.bilm import model_files
+from elmo_plugin.compat import training_process
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.report import runs
@@ -101,7 +102,7 @@ class TestTrain:
         self, options: Options, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         command = [sys.executable, "-S", "-c", "print('hm')"]
-        monkeypatch.setattr(runs, "train_command", lambda *args: command)
+        monkeypatch.setattr(runs.RunFolder, "command", lambda *args: command)
         assert run(options(seeds=(1,))).failures[1].startswith(f"{NAMES[2]}: hm (log")
 
     def test_damaged_or_other_metrics_are_a_failure(
@@ -206,9 +207,9 @@ while True:
         raise KeyboardInterrupt
 
     command = [sys.executable, "-S", "-c", script]
-    monkeypatch.setattr(runs, "train_command", lambda *args: command)
+    monkeypatch.setattr(runs.RunFolder, "command", lambda *args: command)
     monkeypatch.setattr(runs, "time", SimpleNamespace(sleep=interrupted))
-    monkeypatch.setattr(runs, "_SECONDS_TO_STOP", 0.5)
+    monkeypatch.setattr(training_process, "SECONDS_TO_STOP", 0.5)
     with pytest.raises(KeyboardInterrupt):
         run(options(jobs=2))
     written = alive.read_text()
@@ -313,20 +314,3 @@ class TestRunFolder:
         assert found[:5] == (0.5, 0.45, [0.3, 0.5, 0.4], 3, 2)
         assert_close(found.minutes, 26 * 60 + 3 + 30.5 / 60)
         assert found.peak_gigabytes == 1.25
-
-    @pytest.mark.parametrize(
-        "log, return_code, failure",
-        [
-            ("ValueError: first\nRuntimeError: then\n", 1, "RuntimeError: then"),
-            ("the last line\n\n", 3, "the last line"),
-            ("", 3, "exited with code 3 and an empty log"),
-            ("RuntimeError: earlier\n", -9, "stopped by signal 9, perhaps for lack of memory"),
-            ("", -15, "stopped by signal 15"),
-        ],
-    )
-    def test_a_failure_is_one_line(
-        self, log: str, return_code: int, failure: str, path: Path
-    ) -> None:
-        folder = RunFolder(path, CONFIG)
-        folder.log_file.write_text(log)
-        assert folder.failure(return_code) == f"{failure} (log: {folder.log_file})"

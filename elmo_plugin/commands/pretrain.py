@@ -1,0 +1,385 @@
+"""`elmo pretrain`: make a biLM of one's own text, or adapt one to it, in one command."""
+
+import json
+import shutil
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+
+from elmo_plugin.arguments import check_options, option
+from elmo_plugin.commands.main import needing_allennlp
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.output import claimed_folder
+
+if TYPE_CHECKING:
+    from elmo_plugin.pretraining.plan import Plan
+
+USAGE = "%(prog)s TEXT... OUTPUT [options]"
+
+DESCRIPTION = """\
+examples:
+  %(prog)s corpus/ my_elmo --size mini --hours 3
+  %(prog)s --from elmo_small reviews.txt my_elmo --hours 1
+  %(prog)s corpus/ my_elmo --size mini --hours 3 --resume     # after an interruption
+
+Make a biLM of your language or domain: count the words of the text, choose the vocabulary, hold out
+sentences, measure the speed of this machine for half a minute, plan the training for the given time, print
+the plan, train, and write a folder that every command takes as --model. With --from, adapt a biLM.
+
+OUTPUT has options.json, weights.hdf5 with the softmax, vocab.txt, and README.md, a card with the text, the
+time and the perplexities. OUTPUT/training has a copy of the text, config.jsonnet, which `allennlp train`
+takes too, log.txt, and the run with its checkpoints and TensorBoard's files. Remove it when you need it no
+longer.
+
+How much text? 10 million words make a useful biLM in an hour or two on two cores; a million is little. More
+of it is better than reading it more often.
+"""
+
+HOURS = 1.0
+SECONDS_OF_MEASURING = 30.0
+SECONDS_BETWEEN_LOOKS = 0.5
+NUM_SHOWN_WORDS = 3
+# The commonest words have many uses, of which neighbors show little.
+_COMMONEST = 100
+
+
+@dataclass(frozen=True)
+class PretrainOptions:
+    """The text, the biLM and the time."""
+
+    text: Sequence[str] = option(
+        "UTF-8 text, plain or .gz, a tokenized sentence on each line; .parquet; folders and quoted patterns; "
+        "-, standard input",
+        positional=True,
+        metavar="TEXT",
+    )
+    output: str = option("folder to write", positional=True, metavar="OUTPUT")
+    size: str = option(
+        "mini: 2.7 million parameters, as elmo_mini; small: 11.9 million, as elmo_small; original: 93.6 "
+        "million, as the paper's, for GPUs; or a config of pretraining, such as bilm_mini.jsonnet",
+        "mini",
+        metavar="SIZE",
+    )
+    from_: Optional[str] = option(
+        "adapt this biLM in place of a new one: its name, folder, .zip or the archive of its training",
+        None,
+        metavar="MODEL",
+    )
+    hours: Optional[float] = option(
+        f"time to train, about (default: {HOURS:g}); it ends earlier if the text is little",
+        None,
+        metavar="H",
+    )
+    epochs: Optional[int] = option(
+        "number of times to read the text, in place of --hours", None, metavar="N", positive=True
+    )
+    heldout: Sequence[str] = option(
+        "text that is held out (default: some of TEXT, at most 2,000 sentences)", (), metavar="TEXT"
+    )
+    tokenizer: str = option(
+        "of TEXT; spacy: by its rules for English", "whitespace", choices=("whitespace", "spacy")
+    )
+    column: Optional[str] = option("Parquet column of sentences", None, metavar="NAME")
+    license: Optional[str] = option(
+        "of the weights, for the card: an identifier such as cc-by-sa-4.0", None, metavar="ID"
+    )
+    resume: bool = option("continue an interrupted training; without one, start", False)
+    overwrite: bool = option("replace what an earlier training wrote to OUTPUT", False)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.hours is not None and not 0 < self.hours < float("inf"):
+            raise ConfigurationError(f"--hours is {self.hours}, expected a positive number.")
+        pairs = {
+            "--hours and --epochs": self.hours is not None and self.epochs is not None,
+            "--resume and --overwrite": self.resume and self.overwrite,
+            "--from and --size": self.from_ is not None and self.size != "mini",
+        }
+        for names, are_given in pairs.items():
+            if are_given:
+                raise ConfigurationError(f"{names} are given, expected one of them. Leave one out.")
+
+    def plan_arguments(self) -> Dict[str, Any]:
+        """Return the arguments that a resumed training must share."""
+        values = asdict(self)
+        others = {"resume": None, "overwrite": None, "license": None, "output": None}
+        return json.loads(json.dumps({key: values[key] for key in values if key not in others}))
+
+
+OPTIONS = PretrainOptions
+
+
+def run(options: PretrainOptions) -> None:
+    """Train, and print what was made and what to try with it."""
+    with needing_allennlp("pretrain"):
+        import elmo_plugin.plugin  # noqa: F401 - patches and registers
+    from elmo_plugin.pretraining.plan import PLAN_NAME, RUN_NAME, Plan
+
+    output = Path(options.output)
+    folder = output / "training"
+    _check_output(options, output, folder)
+    with claimed_folder(folder, f"OUTPUT: another process is training in {folder}. Wait for it."):
+        if not (folder / PLAN_NAME).exists():
+            _prepare(options, folder)
+        content = json.loads((folder / PLAN_NAME).read_text(encoding="utf-8"))
+        plan = Plan.from_dict(content["plan"])
+        _check_same(options, content["arguments"], folder)
+        if not (folder / RUN_NAME / "metrics.json").exists():
+            _train(folder, plan)
+        _export(options, output, folder, plan)
+    _show(output, folder)
+
+
+def _check_output(options: PretrainOptions, output: Path, folder: Path) -> None:
+    from elmo_plugin.pretraining.plan import PLAN_NAME
+
+    is_begun = (folder / PLAN_NAME).exists()
+    if output.exists() and not output.is_dir():
+        raise ConfigurationError(
+            f"OUTPUT: {output} is a file, expected a folder. Give another path."
+        )
+    found = {path.name for path in output.iterdir()} if output.exists() else set()
+    if options.resume or not found or (found == {folder.name} and not is_begun):
+        return  # the last: an earlier call ended before it had a plan
+    if not options.overwrite:
+        advice = "--resume to continue the training in it, " if is_begun else ""
+        raise ConfigurationError(
+            f"OUTPUT: {output} exists, expected a new folder. Give another path, {advice}or --overwrite to "
+            "replace what an earlier training wrote."
+        )
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _check_same(options: PretrainOptions, found: Dict[str, Any], folder: Path) -> None:
+    given = options.plan_arguments()
+    differences = [
+        f"{key.rstrip('_')} was {found.get(key)}, now {value}"
+        for key, value in given.items()
+        if found.get(key) != value
+    ]
+    if differences:
+        raise ConfigurationError(
+            f"--resume: the training in {folder} was begun with other arguments: {'; '.join(differences)}. "
+            "Give the same, or --overwrite to start again."
+        )
+
+
+def _prepare(options: PretrainOptions, folder: Path) -> None:
+    """Write text, config and plan; the plan last: a folder with it is complete."""
+    from elmo_plugin.embedding.sentences import InputOptions, find_sources
+    from elmo_plugin.pretraining.plan import (
+        CONFIG_NAME,
+        MAX_VOCABULARY,
+        PLAN_NAME,
+        SIZES,
+        Settings,
+        base_config,
+        make_plan,
+        write_config,
+    )
+    from elmo_plugin.pretraining.starting_point import starting_files
+    from elmo_plugin.pretraining.text import prepare_text
+
+    input_options = InputOptions(
+        options.tokenizer, options.column, skip_blank=True, accept_control_characters=True
+    )
+    sources = find_sources(options.text, input_options, options.output)
+    heldout = find_sources(options.heldout, input_options) if options.heldout else []
+    for name in ("text", "measuring"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    start, words = (
+        starting_files(options.from_, folder / "start") if options.from_ else (None, None)
+    )
+    settings = Settings(
+        options.size, start, words is not None, options.hours or HOURS, options.epochs
+    )
+    max_vocabulary = SIZES[options.size].max_vocabulary if options.size in SIZES else MAX_VOCABULARY
+    text = prepare_text(sources, heldout, folder, max_vocabulary, words)
+    config = base_config(settings, text)
+    print("measuring the speed of this machine ...", file=sys.stderr)
+    plan = make_plan(config, settings, text, _measured_speed(config, folder))
+    _print_lines(plan.lines(settings))
+    write_config(config, folder / CONFIG_NAME, f"elmo {' '.join(sys.argv[1:])}")
+    plan.to_file(folder / PLAN_NAME, options.plan_arguments())
+
+
+def _measured_speed(config: Dict[str, Any], folder: Path) -> float:
+    """Train for half a minute, in a folder that is removed, and return the words per second."""
+    from elmo_plugin.compat.training_process import (
+        sigterm_interrupts,
+        start_training,
+        stop_training,
+        train_command,
+    )
+    from elmo_plugin.pretraining.plan import CONFIG_NAME, write_config
+    from elmo_plugin.pretraining.progress import PROGRESS_NAME, read_progress
+
+    endless = {**config, "trainer": {**config["trainer"], "num_epochs": 1_000_000}}
+    write_config(endless, folder / CONFIG_NAME, "elmo pretrain, to measure the speed")
+    command = train_command(Path(CONFIG_NAME), Path("measuring"), "--force")
+    process = start_training(command, folder / "log.txt", folder=folder)
+    records: List[Dict[str, Any]] = []
+    try:
+        with sigterm_interrupts():
+            while not records or records[-1]["seconds"] < SECONDS_OF_MEASURING:
+                _check_running(process, folder)
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+                records = list(read_progress(folder / "measuring" / PROGRESS_NAME))
+    finally:
+        stop_training([process])
+        shutil.rmtree(folder / "measuring", ignore_errors=True)
+    # Not from the start: the first steps are slower.
+    first, last = records[0] if len(records) > 1 else {"words": 0, "seconds": 0.0}, records[-1]
+    return (last["words"] - first["words"]) / (last["seconds"] - first["seconds"])
+
+
+def _check_running(process: Any, folder: Path) -> None:
+    from elmo_plugin.compat.training_process import failure_reason
+
+    if process.poll() is not None and process.returncode != 0:
+        raise ConfigurationError(
+            f"training failed: {failure_reason(process.returncode, folder / 'log.txt')}. Nothing that a "
+            "checkpoint holds is lost: the same command with --resume continues from the last one. If "
+            "memory was short, close other programs, or start again with a smaller --size; if the disk is "
+            "full, make room."
+        )
+
+
+def _train(folder: Path, plan: "Plan") -> None:
+    """Run the config, or go on with its run, and show its progress."""
+    from tqdm import tqdm
+
+    from elmo_plugin.compat.training_process import (
+        sigterm_interrupts,
+        start_training,
+        stop_training,
+        train_command,
+    )
+    from elmo_plugin.pretraining.plan import CONFIG_NAME, RUN_NAME
+    from elmo_plugin.pretraining.progress import PROGRESS_NAME, last_progress
+
+    progress_file = folder / RUN_NAME / PROGRESS_NAME
+    # Without a checkpoint there is nothing to recover.
+    recover = any((folder / RUN_NAME).glob("model_state_*.th"))
+    command = train_command(
+        Path(CONFIG_NAME), Path(RUN_NAME), "--recover" if recover else "--force"
+    )
+    if not recover:
+        progress_file.unlink(missing_ok=True)
+    process = start_training(command, folder / "log.txt", folder=folder)
+    try:
+        with (
+            sigterm_interrupts(),
+            tqdm(total=plan.words, unit=" words", unit_scale=True, desc="training") as progress,
+        ):
+            is_running = True
+            while is_running:
+                is_running = process.poll() is None
+                record = last_progress(progress_file)
+                if record is not None:
+                    progress.update(min(record["words"], plan.words) - progress.n)
+                    figures = {name: record.get(name) for name in ("loss", "perplexity")}
+                    shown = {name: f"{value:.4g}" for name, value in figures.items() if value}
+                    progress.set_postfix(shown, refresh=False)
+                time.sleep(SECONDS_BETWEEN_LOOKS if is_running else 0)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            "the same command with --resume continues from the last checkpoint"
+        ) from None
+    finally:
+        stop_training([process])
+    _check_running(process, folder)
+
+
+def _export(options: PretrainOptions, output: Path, folder: Path, plan: "Plan") -> None:
+    from elmo_plugin.pretraining.export import export_model
+    from elmo_plugin.pretraining.plan import RUN_NAME
+    from elmo_plugin.pretraining.progress import PROGRESS_NAME, last_progress
+
+    record = last_progress(folder / RUN_NAME / PROGRESS_NAME) or {"seconds": 0.0}
+    kind = (
+        f"a biLM of size {options.size}" if options.from_ is None else f"{options.from_}, adapted"
+    )
+    lines = [
+        f"{output.resolve().name}: {kind}, trained by `elmo pretrain` on {plan.text.train_words:,} words.",
+        "",
+        *(f"- {label}: {value}" for label, value in plan.text.lines().items()),
+        f"- training: {plan.words:,} words read in {plan.batches:,} updates and "
+        f"{record['seconds'] / 3600:.2f} hours",
+    ]
+    about = folder / "about.md"
+    about.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    export_model(
+        folder / RUN_NAME / "model.tar.gz",
+        output,
+        overwrite=True,
+        license=options.license,
+        description=about,
+    )
+
+
+def _show(output: Path, folder: Path) -> None:
+    """Print the perplexities, some words with their neighbors in the held-out text, and what to try."""
+    from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
+    from elmo_plugin.pretraining.plan import RUN_NAME
+    from elmo_plugin.pretraining.text import HELDOUT_NAME
+
+    metrics = json.loads((folder / RUN_NAME / "metrics.json").read_text(encoding="utf-8"))
+    found = [metrics[f"best_validation_{way}perplexity"] for way in ("", "forward_", "backward_")]
+    before = folder / RUN_NAME / METRICS_BEFORE_NAME
+    lines = {
+        "perplexity": "{:.1f} of held-out text (forward {:.1f}, backward {:.1f})".format(*found)
+    }
+    if before.exists():
+        value = json.loads(before.read_text(encoding="utf-8"))["perplexity"]
+        lines["perplexity"] += f"; {value:.1f} before"
+    lines["best epoch"] = f"{metrics['best_epoch'] + 1} of {metrics['epoch'] + 1}"
+    _print_lines(lines)
+    heldout = folder / HELDOUT_NAME
+    _print_neighbors(output, heldout)
+    print(
+        f"\n{output} is complete. Try:\n"
+        f"  elmo neighbors {heldout} --word WORD --sentence SENTENCE --model {output}\n"
+        f"  elmo embed SENTENCES vectors.hdf5 --average --model {output}"
+    )
+
+
+def _print_neighbors(output: Path, heldout: Path) -> None:
+    from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+    from elmo_plugin.embedding.neighbors import (
+        embed_occurrences,
+        find_occurrences,
+        nearest_occurrences,
+    )
+    from elmo_plugin.embedding.sentences import SentenceSource
+
+    sentences = list(SentenceSource(heldout).sentences())
+    embedder = ElmoEmbedder(output)
+    for word in _shown_words(token for sentence in sentences for token in sentence.tokens):
+        occurrences, _ = find_occurrences(sentences, word, str(heldout), max_occurrences=500)
+        # One of each sentence: the nearest is often in the same one.
+        occurrences = list({occurrence.tokens: occurrence for occurrence in occurrences}.values())
+        vectors = embed_occurrences(embedder, occurrences, show_progress=False)
+        nearest = nearest_occurrences(occurrences[0], vectors[0], occurrences, vectors, top=1)
+        print(f"\n'{word}', and the most similar of its {len(occurrences) - 1} other sentences:")
+        for occurrence in [occurrences[0], *(neighbor.occurrence for neighbor in nearest)]:
+            print(f"  {occurrence.marked_sentence}")
+
+
+def _shown_words(tokens: Any) -> List[str]:
+    """Return some words that occur several times, but are not the commonest."""
+    common = [
+        word
+        for word, count in Counter(tokens).most_common()
+        if count >= 3 and word.isalpha() and word.islower() == word.lower().islower()
+    ]
+    return common[_COMMONEST : _COMMONEST + NUM_SHOWN_WORDS] or common[-NUM_SHOWN_WORDS:]
+
+
+def _print_lines(lines: Dict[str, str]) -> None:
+    for label, value in lines.items():
+        print(f"{label:<16}{value}", flush=True)

@@ -1,0 +1,226 @@
+"""Plan the training of a biLM: its config, for a text, a speed and the time that is given."""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Dict, NamedTuple, Optional
+
+from allennlp.common import Params
+
+import elmo_plugin
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.output import replaced_file
+from elmo_plugin.pretraining.text import (
+    HELDOUT_NAME,
+    LITTLE_TEXT,
+    TRAIN_PATTERN,
+    VOCABULARY_NAME,
+    PreparedText,
+)
+
+CONFIGS = Path(elmo_plugin.__file__).with_name("training_configs")
+
+# Of the folder of a training.
+PLAN_NAME, CONFIG_NAME, RUN_NAME = "plan.json", "config.jsonnet", "run"
+
+# Rows of a batch: the most that leave a training so many updates.
+ROWS = (128, 64, 32, 16, 8, 4)
+MIN_UPDATES, MIN_UPDATES_OF_ADAPTING = 500, 300
+
+# Unless --epochs gives another number. The paper's biLM read its text 10 times, and adapted ones theirs once.
+MAX_EPOCHS, MAX_EPOCHS_OF_ADAPTING = 10, 3
+
+SECONDS_BETWEEN_CHECKPOINTS = 300
+# In a training, beside those at the end of each epoch; fewer if they took more than this share of the time.
+MAX_VALIDATIONS, VALIDATION_SHARE = 10, 0.1
+WARMUP_STEPS = 200
+
+
+class Size(NamedTuple):
+    """A size of a new biLM: the file of its config, and the largest vocabulary of its softmax."""
+
+    config: str
+    max_vocabulary: int
+
+
+# The paper's vocabulary has 793,471 entries.
+SIZES = {
+    "mini": Size("bilm_mini.jsonnet", 20_000),
+    "small": Size("bilm_small.jsonnet", 30_000),
+    "original": Size("bilm.jsonnet", 793_471),
+}
+MAX_VOCABULARY = 100_000  # of other configs
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is trained and for how long: the arguments of `elmo pretrain` that determine a plan."""
+
+    size: str  # a key of SIZES, or the file of a config
+    start: Optional[str]  # the biLM that is adapted
+    has_softmax: bool  # of that biLM; without one a softmax is trained first
+    hours: float
+    epochs: Optional[int]
+
+    @property
+    def config_file(self) -> Path:
+        if self.start is not None:
+            return CONFIGS / "bilm_finetune.jsonnet"
+        return CONFIGS / SIZES[self.size].config if self.size in SIZES else Path(self.size)
+
+    @property
+    def has_own_config(self) -> bool:
+        """Whether the config is the user's, whose sizes and rates are kept."""
+        return self.start is None and self.size not in SIZES
+
+    @property
+    def max_epochs(self) -> int:
+        return MAX_EPOCHS if self.start is None else MAX_EPOCHS_OF_ADAPTING
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training that is about to start."""
+
+    text: PreparedText
+    words_per_second: float
+    epochs: int
+    batches: int  # of all epochs
+    words: int  # predictions of all epochs in one direction
+    hours: float  # about
+
+    def lines(self, settings: Settings) -> Dict[str, str]:
+        """Return the plan in lines, by what they say."""
+        share = self.words / self.text.predictions
+        times = "once" if self.epochs == 1 and share > 0.9 else f"{share:.1f} times"
+        updates = f"{self.words:,} words in {self.batches:,} updates"
+        plan = f"the text {times}: {updates}, about {_time(self.hours)}"
+        lines = {
+            **self.text.lines(),
+            "speed": f"{self.words_per_second:,.0f} words per second",
+            "plan": plan,
+        }
+        if settings.epochs is None and self.hours < settings.hours / 2:
+            lines["time left over"] = (
+                f"{settings.max_epochs} times is the most unless --epochs gives a number: more seldom helps"
+            )
+        if self.text.train_words < LITTLE_TEXT and settings.start is None:
+            lines["note"] = (
+                f"less than {LITTLE_TEXT:,} words are too few for a good biLM. It will work, but expect "
+                "more of other text of the language added, or, for English, of --from elmo_small"
+            )
+        return lines
+
+    def to_file(self, path: Path, arguments: Dict[str, Any]) -> None:
+        """Write the plan, with the arguments of the command that made it."""
+        with replaced_file(path) as new_file:
+            content = {"arguments": arguments, "plan": asdict(self)}
+            new_file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_dict(cls, values: Dict[str, Any]) -> "Plan":
+        """Return the plan of a file."""
+        return cls(**{**values, "text": PreparedText(**values["text"])})
+
+
+def base_config(settings: Settings, text: PreparedText) -> Dict[str, Any]:
+    """
+    Return the config of a training on a prepared text, before it is planned. Paths in it are relative to the
+    folder of the training.
+    """
+    variables = {
+        "LM_TRAIN": TRAIN_PATTERN,
+        "LM_HELDOUT": HELDOUT_NAME,
+        "LM_VOCABULARY": VOCABULARY_NAME,
+        "LM_START": settings.start or "",
+    }
+    try:
+        params = Params.from_file(settings.config_file, ext_vars=variables)
+    except (OSError, RuntimeError) as error:  # RuntimeError: of jsonnet
+        reason = str(error).split("\n")[0]
+        raise ConfigurationError(
+            f"--size: {settings.size} is no config ({reason}), expected {', '.join(SIZES)} or a Jsonnet "
+            "file. Correct it."
+        ) from error
+    config: Dict[str, Any] = params.as_dict(quiet=True)
+    if config.get("data_loader", {}).get("type") != "elmo_bilm_streams":
+        raise ConfigurationError(
+            f"--size: {settings.size} has no data_loader of type elmo_bilm_streams, expected a config of "
+            "pretraining, such as bilm_mini.jsonnet. Train it by `allennlp train`."
+        )
+    trainer = config["trainer"]
+    trainer["callbacks"] = [*trainer.get("callbacks", []), {"type": "elmo_progress"}]
+    if settings.has_own_config:
+        return config
+    num_words = text.predictions * (settings.epochs or settings.max_epochs)
+    min_updates = MIN_UPDATES if settings.start is None else MIN_UPDATES_OF_ADAPTING
+    loader = config["data_loader"]
+    loader["rows"] = next(
+        (rows for rows in ROWS if num_words // (rows * loader["unroll_steps"]) >= min_updates),
+        ROWS[-1],
+    )
+    config["validation_data_loader"]["rows"] = min(32, text.heldout_sentences)
+    softmax = config["model"]["softmax"]
+    if text.vocabulary_words < 2 * softmax["num_samples"]:
+        config["model"]["softmax"] = {"type": "elmo_full"}
+    return config
+
+
+def make_plan(
+    config: Dict[str, Any], settings: Settings, text: PreparedText, words_per_second: float
+) -> Plan:
+    """Choose the number of updates, and set it, the schedule and the checkpoints in the config."""
+    loader, trainer = config["data_loader"], config["trainer"]
+    batch_words = loader["rows"] * loader["unroll_steps"]
+    epoch_batches = max(1, text.predictions // batch_words)
+    batch_seconds = batch_words / words_per_second
+    validation_seconds = (text.heldout_words + text.heldout_sentences) / words_per_second
+    if settings.epochs is not None:
+        epochs = settings.epochs
+        batches = epochs * epoch_batches
+    else:
+        seconds = settings.hours * 3600
+        num_validations = min(MAX_VALIDATIONS, int(VALIDATION_SHARE * seconds / validation_seconds))
+        batches = int((seconds - num_validations * validation_seconds) / batch_seconds)
+        batches = max(1, min(batches, settings.max_epochs * epoch_batches))
+        epochs = max(1, math.ceil(batches / epoch_batches - 0.1))
+        if batches < epochs * epoch_batches:
+            loader["batches_per_epoch"] = batches // epochs
+        batches = epochs * min(epoch_batches, loader.get("batches_per_epoch", epoch_batches))
+    trainer["num_epochs"] = epochs
+    if settings.start is None and settings.size in ("mini", "small"):
+        trainer["learning_rate_scheduler"] = {
+            "type": "linear_with_warmup",
+            "warmup_steps": min(WARMUP_STEPS, batches // 10),
+        }
+    if settings.start is not None and not settings.has_softmax:
+        config["model"]["softmax_first"] = batches // 3
+    trainer["checkpointer"]["save_every_num_batches"] = max(
+        1, int(SECONDS_BETWEEN_CHECKPOINTS / batch_seconds)
+    )
+    train_seconds = batches * batch_seconds
+    num_validations = min(
+        MAX_VALIDATIONS, int(VALIDATION_SHARE * train_seconds / validation_seconds)
+    )
+    if epochs < num_validations:
+        trainer["callbacks"][-1]["validation_interval"] = max(1, batches // num_validations)
+    else:
+        num_validations = 0
+    hours = (train_seconds + (epochs + num_validations) * validation_seconds) / 3600
+    words = batches * batch_words
+    return Plan(text, words_per_second, epochs, batches, words, hours)
+
+
+def write_config(config: Dict[str, Any], path: Path, command: str) -> None:
+    """Write a config, with the command that made it and the one that trains it again in comments."""
+    comment = (
+        f"// Made by: {command}\n// To go on from it by hand, in this folder:\n"
+        f"//   allennlp train {CONFIG_NAME} -s another_run --include-package elmo_plugin\n"
+    )
+    with replaced_file(path) as new_file:
+        new_file.write_text(comment + json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _time(hours: float) -> str:
+    return f"{hours:.1f} hours" if hours >= 1.5 else f"{max(1, round(hours * 60))} minutes"

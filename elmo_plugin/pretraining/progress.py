@@ -1,0 +1,157 @@
+"""The progress of a biLM's training: records, TensorBoard's files, and held-out perplexity in between."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+from allennlp.training import GradientDescentTrainer, TrainerCallback
+from allennlp.training.util import evaluate
+from tensorboardX import SummaryWriter
+
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.output import replaced_file
+
+PROGRESS_NAME = "progress.jsonl"
+TENSORBOARD_NAME = "tensorboard"
+
+SECONDS_BETWEEN_RECORDS = 5.0
+
+_MAX_RECORD_BYTES = 1000
+
+
+@TrainerCallback.register("elmo_progress")
+class ProgressCallback(TrainerCallback):
+    """
+    Write records to `progress.jsonl` in the folder of the training, and the same to TensorBoard's files in
+    `tensorboard`. A record has `words`, predictions in one direction since the start, with sentence ends;
+    `seconds` of training; `words_per_second` and `loss`, the mean negative log-likelihood of a word as
+    training computes it, since the previous record; and `perplexity`, the last one of the held-out text.
+
+    # Parameters
+
+    validation_interval : `int`, optional
+        Measure held-out perplexity after each such number of batches, not only at the end of an epoch. The
+        number does not change what is trained.
+    """
+
+    def __init__(self, serialization_dir: str, validation_interval: Optional[int] = None) -> None:
+        super().__init__(serialization_dir)
+        if validation_interval is not None and validation_interval < 1:
+            raise ConfigurationError(
+                f"elmo_progress: validation_interval is {validation_interval}, expected at least 1."
+            )
+        self._interval = validation_interval
+        self._state: Dict[str, Any] = {
+            "words": 0,
+            "seconds": 0.0,
+            "batches": 0,
+            "perplexity": None,
+        }
+        self._start = 0.0  # of the clock, as if training had never been interrupted
+        # Since the last record.
+        self._record_time, self._num_words, self._loss_sum = 0.0, 0, 0.0
+
+    def on_start(
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        super().on_start(trainer, is_primary, **kwargs)
+        self._file = Path(str(self.serialization_dir), PROGRESS_NAME)
+        if is_primary:
+            # What an interrupted training wrote after the checkpoint is done again.
+            kept = [
+                line for line in read_progress(self._file) if line["words"] <= self._state["words"]
+            ]
+            with replaced_file(self._file) as new_file:
+                new_file.write_text("".join(f"{json.dumps(record)}\n" for record in kept))
+            self._writer = SummaryWriter(
+                str(self._file.with_name(TENSORBOARD_NAME)), purge_step=self._state["words"]
+            )
+        self._start = time.monotonic() - self._state["seconds"]
+        self._record_time = self._start + self._state["seconds"]
+
+    def on_batch(
+        self,
+        trainer: GradientDescentTrainer,
+        batch_inputs: List[Any],
+        batch_outputs: Any,
+        batch_metrics: Dict[str, Any],
+        epoch: int,
+        batch_number: int,
+        is_training: bool,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if not is_training:
+            return
+        num_words = sum(sum(_lengths(batch)) for batch in batch_inputs)
+        num_rows = sum(len(_lengths(batch)) for batch in batch_inputs)
+        self._state["batches"] += 1
+        self._state["words"] += num_words
+        self._num_words += num_words
+        self._loss_sum += batch_metrics["batch_loss"] * num_rows
+        if self._interval is not None and self._state["batches"] % self._interval == 0:
+            self._write(is_primary)
+            metrics = evaluate(trainer.model, trainer._validation_data_loader, trainer.cuda_device)
+            trainer.model.train()
+            self._state["perplexity"] = metrics["perplexity"]
+            self._write(is_primary)
+        elif time.monotonic() - self._record_time >= SECONDS_BETWEEN_RECORDS:
+            self._write(is_primary)
+        self._state["seconds"] = time.monotonic() - self._start
+
+    def on_epoch(
+        self,
+        trainer: GradientDescentTrainer,
+        metrics: Dict[str, Any],
+        epoch: int,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        self._state["perplexity"] = metrics.get("validation_perplexity", self._state["perplexity"])
+        self._write(is_primary)
+
+    def state_dict(self) -> Dict[str, Any]:
+        return dict(self._state)
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        self._state = dict(state_dict)
+
+    def _write(self, is_primary: bool) -> None:
+        now = time.monotonic()
+        record = {**self._state, "seconds": now - self._start}
+        if self._num_words:
+            record["words_per_second"] = self._num_words / max(now - self._record_time, 1e-9)
+            record["loss"] = self._loss_sum / self._num_words
+        self._record_time, self._num_words, self._loss_sum = now, 0, 0.0
+        if not is_primary:
+            return
+        with open(self._file, "a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(record)}\n")
+        for name in ("loss", "words_per_second", "perplexity"):
+            if record.get(name) is not None:
+                self._writer.add_scalar(name, record[name], record["words"])
+        self._writer.flush()
+
+
+def read_progress(file: Path) -> Iterator[Dict[str, Any]]:
+    """Yield the records of a file; none if it does not exist. A line that is being written is left out."""
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
+    return map(json.loads, lines)
+
+
+def _lengths(batch: Dict[str, Any]) -> List[int]:
+    """Return the number of words in each row of a batch of streams or sentences."""
+    if "lengths" in batch:
+        return batch["lengths"]
+    return (batch["forward_inputs"] > 0).any(dim=2).sum(dim=1).tolist()
+
+
+def last_progress(file: Path) -> Optional[Dict[str, Any]]:
+    """Return the last record of a file; nothing if there is none."""
+    if not file.exists():
+        return None
+    with open(file, "rb") as opened:
+        opened.seek(max(0, file.stat().st_size - _MAX_RECORD_BYTES * 2))
+        lines = opened.read().split(b"\n")[:-1]
+    return json.loads(lines[-1]) if lines else None

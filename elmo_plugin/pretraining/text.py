@@ -1,0 +1,208 @@
+"""Prepare text for pretraining: count its words, hold out sentences, choose the vocabulary, and cut it up."""
+
+import gzip
+import random
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+
+from tqdm import tqdm
+
+from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
+from elmo_plugin.embedding.sentences import SentenceSource
+from elmo_plugin.errors import ConfigurationError
+
+# In the folder that `prepare_text` writes.
+TRAIN_PATTERN, HELDOUT_NAME, VOCABULARY_NAME = (
+    "text/train-*.txt.gz",
+    "text/heldout.txt",
+    "vocab.txt",
+)
+
+MAX_HELDOUT_SENTENCES = 2000
+# Of the sentences. Whole files are held out if there are so many that a file is about this share.
+HELDOUT_SHARE = 0.05
+
+# A file of sentences of ordinary length has some 13 MB, which training holds in memory for each direction.
+SENTENCES_PER_FILE = 100_000
+
+# A softmax learns little about words that are rarer.
+MIN_COUNT, MIN_COUNT_OF_LITTLE_TEXT = 3, 2
+LITTLE_TEXT = 1_000_000  # words
+
+
+@dataclass(frozen=True)
+class PreparedText:
+    """The numbers of a prepared text."""
+
+    files: int
+    train_sentences: int
+    train_words: int
+    heldout_sentences: int
+    heldout_words: int
+    heldout_from: str  # where the held-out sentences were
+    distinct_words: int
+    vocabulary_words: int  # with the three special ones
+    coverage: float  # share of the training words that are in the vocabulary
+
+    @property
+    def predictions(self) -> int:
+        """What a pass over the training text predicts in each direction: words and sentence ends."""
+        return self.train_words + self.train_sentences
+
+    def lines(self) -> Dict[str, str]:
+        """Return the numbers as lines of a plan, by what they say."""
+        return {
+            "text": f"{self.train_words:,} words in {self.train_sentences:,} sentences",
+            "held out": f"{self.heldout_words:,} words in {self.heldout_sentences:,} sentences, "
+            f"{self.heldout_from}",
+            "vocabulary": f"{self.vocabulary_words:,} of {self.distinct_words:,} distinct words, which are "
+            f"{self.coverage:.1%} of the text; other words are predicted as {SPECIALS[2]}",
+        }
+
+
+def prepare_text(
+    sources: Sequence[SentenceSource],
+    heldout_sources: Sequence[SentenceSource],
+    folder: Path,
+    max_vocabulary: int,
+    words: Optional[Sequence[str]] = None,
+) -> PreparedText:
+    """
+    Write the text for a training into a folder: training sentences in files of about equal length, each with
+    sentences from everywhere in the text; held-out sentences; and a vocabulary.
+
+    Sources are read twice; those that are no files are copied first.
+
+    # Parameters
+
+    heldout_sources
+        If there are none, sentences of the text are held out, at most 2,000 and a twentieth: from whole
+        files, drawn at random, if there are at least 20; otherwise the last sentences.
+    max_vocabulary : `int`
+        Entries of the vocabulary, with the special ones. Words that occur less than three times are left out
+        (twice in text of less than a million words).
+    words : `Sequence[str]`, optional
+        All entries of a vocabulary that is used in place of one of the text.
+
+    # Raises
+
+    `ConfigurationError` as `SentenceSource`, and if too few sentences are left.
+    """
+    (folder / "text").mkdir(parents=True, exist_ok=True)
+    sources = [_as_file(source, folder / "text") for source in sources]
+    num_sentences = [
+        sum(1 for _ in _progress(source.texts(), f"counting {source.name}")) for source in sources
+    ]
+    heldout, train, heldout_from = _split(sources, num_sentences)
+    if heldout_sources:
+        heldout = (tokens for source in heldout_sources for tokens in _tokens(source))
+        train = (tokens for source in sources for tokens in _tokens(source))
+        heldout_from = f"from {', '.join(source.name for source in heldout_sources)}"
+    num_heldout, num_heldout_words = _write_heldout(heldout, folder / HELDOUT_NAME)
+    num_files = -(-sum(num_sentences) // SENTENCES_PER_FILE)
+    counts, num_train = _write_train(train, folder, num_files)
+    if num_train == 0 or num_heldout == 0:
+        raise ConfigurationError(
+            f"TEXT: {sum(num_sentences)} sentences are too few to train on some and hold out "
+            "others, expected thousands. Give more text."
+        )
+    if words is None:
+        is_little = counts.total() < LITTLE_TEXT
+        min_count = MIN_COUNT_OF_LITTLE_TEXT if is_little else MIN_COUNT
+        min_count = min(min_count, max(counts.values()))
+        vocabulary = LMVocabulary.from_counts(counts, min_count, max_vocabulary)
+    else:
+        vocabulary = LMVocabulary(words)
+    vocabulary.to_file(folder / VOCABULARY_NAME)
+    return PreparedText(
+        files=len(sources),
+        train_sentences=num_train,
+        train_words=counts.total(),
+        heldout_sentences=num_heldout,
+        heldout_words=num_heldout_words,
+        heldout_from=heldout_from,
+        distinct_words=len(counts),
+        vocabulary_words=len(vocabulary),
+        coverage=sum(counts[word] for word in vocabulary.words) / counts.total(),
+    )
+
+
+def _as_file(source: SentenceSource, folder: Path) -> SentenceSource:
+    """Copy what can be read only once, such as standard input."""
+    if source.is_file:
+        return source
+    path = folder / "input.txt.gz"
+    with gzip.open(path, "wt", encoding="utf-8", compresslevel=1) as file:
+        for tokens in _progress(_tokens(source), f"reading {source.name}"):
+            file.write(" ".join(tokens) + "\n")
+    return SentenceSource(path, source.options)
+
+
+def _split(
+    sources: Sequence[SentenceSource], num_sentences: Sequence[int]
+) -> Tuple[Iterable[List[str]], Iterable[List[str]], str]:
+    """Return held-out and training sentences, and where the former are."""
+    wanted = min(MAX_HELDOUT_SENTENCES, max(1, int(sum(num_sentences) * HELDOUT_SHARE)))
+    if len(sources) * HELDOUT_SHARE >= 1:
+        chosen: Set[int] = set()
+        for index in random.Random(0).sample(range(len(sources)), len(sources)):
+            if sum(num_sentences[other] for other in chosen) < wanted:
+                chosen.add(index)
+        of_chosen = [sources[index] for index in sorted(chosen)]
+        others = [source for index, source in enumerate(sources) if index not in chosen]
+        heldout = islice(chain.from_iterable(map(_tokens, of_chosen)), wanted)
+        where = f"from {len(chosen)} of {len(sources)} files, which are not trained on"
+        return heldout, chain.from_iterable(map(_tokens, others)), where
+    num_train = sum(num_sentences) - wanted
+    all_sentences = [chain.from_iterable(map(_tokens, sources)) for _ in range(2)]
+    return (
+        islice(all_sentences[0], num_train, None),
+        islice(all_sentences[1], num_train),
+        "the last",
+    )
+
+
+def _write_heldout(sentences: Iterable[List[str]], path: Path) -> Tuple[int, int]:
+    num_sentences = num_words = 0
+    with open(path, "w", encoding="utf-8") as file:
+        for tokens in sentences:
+            file.write(" ".join(tokens) + "\n")
+            num_sentences, num_words = num_sentences + 1, num_words + len(tokens)
+    return num_sentences, num_words
+
+
+def _write_train(
+    sentences: Iterable[List[str]], folder: Path, num_files: int
+) -> Tuple["Counter[str]", int]:
+    """Write sentences into files in turn, so that each has some from everywhere. Return their words."""
+    counts: Counter[str] = Counter()
+    num_sentences = 0
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(
+                gzip.open(
+                    folder / TRAIN_PATTERN.replace("*", f"{number:04}"),
+                    "wt",
+                    encoding="utf-8",
+                    compresslevel=1,
+                )
+            )
+            for number in range(num_files)
+        ]
+        for tokens in _progress(sentences, "counting words"):
+            files[num_sentences % num_files].write(" ".join(tokens) + "\n")
+            counts.update(tokens)
+            num_sentences += 1
+    return counts, num_sentences
+
+
+def _tokens(source: SentenceSource) -> Iterator[List[str]]:
+    return (sentence.tokens for sentence in source.sentences())
+
+
+def _progress(items: Iterable, description: str) -> Iterable:
+    return tqdm(items, description, unit=" sentences", leave=False)

@@ -1,0 +1,199 @@
+"""`elmo pretrain`, as users call it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy
+import pytest
+
+from elmo_plugin import BiLM
+from elmo_plugin.commands import pretrain
+from elmo_plugin.commands.main import main
+from tests.conftest import FIXTURES, REPOSITORY
+
+TEXT = str(FIXTURES / "lm" / "train-*.txt")
+TINY = f"""
+local bilm = import '{REPOSITORY}/elmo_plugin/training_configs/lib/bilm.libsonnet';
+bilm.experiment(
+  train=std.extVar('LM_TRAIN'),
+  heldout=std.extVar('LM_HELDOUT'),
+  vocabulary=std.extVar('LM_VOCABULARY'),
+  options=bilm.options(cell_size=24, projection_dim=12, num_highway=1, filters=[[1, 4], [2, 8]]),
+  softmax={{ type: 'elmo_full' }},
+  rows=8,
+  unroll_steps=10,
+  heldout_rows=4,
+)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(pretrain, "SECONDS_OF_MEASURING", 0.5)
+    (tmp_path / "tiny.jsonnet").write_text(TINY)
+    return tmp_path
+
+
+def error_of(words: str, capsys: Any, status: int = 2) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main(["pretrain", *words.split()])
+    assert caught.value.code == status
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("in.txt out --hours 0", "--hours is 0.0, expected a positive number"),
+        ("in.txt out --hours 1 --epochs 2", "--hours and --epochs are given"),
+        ("in.txt out --resume --overwrite", "--resume and --overwrite are given"),
+        ("in.txt out --from elmo_mini --size small", "--from and --size are given"),
+        ("in.txt out", "there is no file in.txt"),
+        ("in.txt tiny.jsonnet", "tiny.jsonnet is a file, expected a folder"),
+        (f"{TEXT} out --size huge --epochs 1", "--size: huge is no config"),
+        (f"{TEXT} out --from nothing", "nothing"),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_is_trained(
+    words: str, message: str, capsys: Any
+) -> None:
+    error = error_of(words, capsys)
+    assert message in error
+    assert "Traceback" not in error
+    # The next call needs no --overwrite.
+    assert not Path("out", "training", "plan.json").exists()
+    assert "exists" not in error_of(words, capsys)
+
+
+def test_another_folder_is_not_written_into(folder: Path, capsys: Any) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "mine.txt").write_text("mine")
+    assert "out exists, expected a new folder" in error_of(f"{TEXT} out", capsys)
+    assert [path.name for path in (folder / "out").iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.slow
+def test_text_becomes_a_model(capsys: Any) -> None:
+    main(
+        ["pretrain", TEXT, "out", "--size", "tiny.jsonnet", "--epochs", "2", "--license", "cc0-1.0"]
+    )
+    captured = capsys.readouterr()
+    found = captured.out
+    assert re.search(r"^text +8,\d{3} words in 380 sentences$", found, re.MULTILINE)
+    assert re.search(r"^held out .* 20 sentences, the last$", found, re.MULTILINE)
+    assert re.search(r"^plan .* the text 2\.\d times|^plan +the text", found, re.MULTILINE)
+    metrics = json.loads(Path("out/training/run/metrics.json").read_text())
+    perplexity = metrics["best_validation_perplexity"]
+    assert f"perplexity      {perplexity:.1f} of held-out text (forward " in found
+    assert "the most similar of its" in found
+    assert "out is complete" in found
+    assert "perplexity=" in captured.err  # in the line of progress
+
+    names = {path.name for path in Path("out").iterdir()}
+    assert names == {"options.json", "weights.hdf5", "vocab.txt", "README.md", "training"}
+    assert BiLM.from_files("out").options.cell_size == 24
+    card = Path("out/README.md").read_text()
+    assert "license: cc0-1.0" in card and "words read in" in card
+    assert f"perplexity {perplexity:.4g}" in card
+    # It is scored with its own softmax.
+    main(["score", str(Path("out/training/text/heldout.txt")), "--options-file", "out"])
+    assert "perplexity" in capsys.readouterr().out
+
+    # Finished: nothing is trained again.
+    words = f"{TEXT} out --size tiny.jsonnet --epochs 2 --license cc0-1.0"
+    modified = Path("out/training/run/metrics.json").stat().st_mtime_ns
+    main(["pretrain", *words.split(), "--resume"])
+    assert Path("out/training/run/metrics.json").stat().st_mtime_ns == modified
+    assert "begun with other arguments: epochs was 2, now 3" in error_of(
+        words.replace("--epochs 2", "--epochs 3") + " --resume", capsys
+    )
+    assert "--resume to continue the training in it" in error_of(words, capsys)
+
+    # And it can be adapted.
+    main(
+        [
+            "pretrain",
+            str(FIXTURES / "lm" / "heldout.txt"),
+            "adapted",
+            "--from",
+            "out",
+            "--epochs",
+            "1",
+        ]
+    )
+    found = capsys.readouterr().out
+    assert re.search(r"^perplexity .* before$", found, re.MULTILINE)
+    assert Path("adapted/vocab.txt").read_bytes() == Path("out/vocab.txt").read_bytes()
+
+
+@pytest.mark.slow
+def test_after_ctrl_c_a_training_goes_on_as_if_nothing_had_happened(folder: Path) -> None:
+    command = [sys.executable, "-m", "elmo_plugin", "pretrain", "-", "out", "--epochs", "4"]
+    text = b"".join(path.read_bytes() for path in sorted((FIXTURES / "lm").glob("train-*.txt")))
+    options = ["--size", "tiny.jsonnet"]
+
+    def start(*words: str) -> subprocess.Popen:
+        return subprocess.Popen(
+            [*command, *options, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        )
+
+    process = start()
+    process.stdin.write(text)  # type: ignore[union-attr]
+    process.stdin.close()  # type: ignore[union-attr]
+    checkpoint = folder / "out" / "training" / "run" / "model_state_e1_b0.th"
+    while not checkpoint.exists():
+        assert process.poll() is None, process.stderr.read()  # type: ignore[union-attr]
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    error = process.stderr.read().decode()  # type: ignore[union-attr]
+    assert process.wait() == 130
+    assert error.endswith(
+        "interrupted; the same command with --resume continues from the last checkpoint\n"
+    )
+    assert not (folder / "out" / "options.json").exists()
+    # Standard input is not read again.
+    output, _ = start("--resume").communicate(b"")
+    assert b"out is complete" in output
+
+    # The same config, trained at once.
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "allennlp", "train", "config.jsonnet", "-s", "at_once"),
+            *("--include-package", "elmo_plugin"),
+        ],
+        cwd=folder / "out" / "training",
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        check=True,
+    )
+    main(["export", "out/training/at_once/model.tar.gz", "at_once"])
+    with h5py.File("out/weights.hdf5") as ours, h5py.File("at_once/weights.hdf5") as theirs:
+        names: Any = []
+        theirs.visititems(lambda name, item: names.append(name) if hasattr(item, "shape") else None)
+        assert len(names) > 10
+        for name in names:
+            assert numpy.array_equal(ours[name][()], theirs[name][()]), name
+
+
+@pytest.mark.slow
+def test_a_training_that_fails_is_one_line(folder: Path, capsys: Any) -> None:
+    config = TINY.replace("rows=8", "rows=8000")
+    (folder / "tiny.jsonnet").write_text(config)
+    error = error_of(f"{TEXT} out --size tiny.jsonnet", capsys)
+    assert "error: training failed: " in error
+    assert "do not fill a batch" in error and "out/training/log.txt" in error

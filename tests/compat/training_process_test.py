@@ -1,0 +1,75 @@
+"""`allennlp train` as a process of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from elmo_plugin.compat.training_process import (
+    failure_reason,
+    sigterm_interrupts,
+    start_training,
+    stop_training,
+    train_command,
+)
+
+
+def test_the_command_imports_each_package_once() -> None:
+    command = train_command(
+        Path("c.json"), Path("run"), "--force", include_package=("mine", "elmo_plugin")
+    )
+    assert command[1:5] == ["-m", "allennlp", "train", "c.json"]
+    assert command[-4:] == ["--include-package", "elmo_plugin", "--include-package", "mine"]
+    assert "--force" in command
+
+
+def test_a_relative_python_path_holds_in_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "my_module.py").write_text("print('found')")
+    command = [sys.executable, "-S", "-c", "import my_module"]
+    environment = {**os.environ, "PYTHONPATH": "."}
+    process = start_training(command, tmp_path / "log", environment, tmp_path / "other")
+    assert process.wait() == 0
+    assert (tmp_path / "log").read_text() == "found\n"
+
+
+def test_what_a_process_has_started_is_stopped_with_it(tmp_path: Path) -> None:
+    process = start_training(["sh", "-c", "sleep 100 & echo $! && wait"], tmp_path / "log")
+    while not (tmp_path / "log").read_text():
+        time.sleep(0.01)
+    child = int((tmp_path / "log").read_text())
+    stop_training([process])
+    assert process.returncode is not None
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(child)], capture_output=True, text=True)
+    assert state.stdout.strip()[:1] in ("", "Z")
+
+
+def test_sigterm_interrupts_as_ctrl_c() -> None:
+    previous = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), sigterm_interrupts():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+    assert signal.getsignal(signal.SIGTERM) is previous
+
+
+@pytest.mark.parametrize(
+    "log, return_code, failure",
+    [
+        ("ValueError: first\nRuntimeError: then\n", 1, "RuntimeError: then"),
+        ("the last line\n\n", 3, "the last line"),
+        ("", 3, "exited with code 3 and an empty log"),
+        ("RuntimeError: earlier\n", -9, "stopped by signal 9, perhaps for lack of memory"),
+        ("", -15, "stopped by signal 15"),
+    ],
+)
+def test_a_failure_is_one_line(log: str, return_code: int, failure: str, tmp_path: Path) -> None:
+    log_file = tmp_path / "log"
+    log_file.write_text(log)
+    assert failure_reason(return_code, log_file) == f"{failure} (log: {log_file})"

@@ -1,0 +1,165 @@
+"""Plans of trainings: how often a text is read in the given time, and the config that does it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, Tuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.pretraining.plan import (
+    CONFIGS,
+    SIZES,
+    Plan,
+    Settings,
+    base_config,
+    make_plan,
+    write_config,
+)
+from elmo_plugin.pretraining.text import PreparedText
+
+TEXT = PreparedText(
+    files=3,
+    train_sentences=200_000,
+    train_words=4_800_000,
+    heldout_sentences=2000,
+    heldout_words=48_000,
+    heldout_from="the last",
+    distinct_words=100_000,
+    vocabulary_words=20_000,
+    coverage=0.95,
+)
+NEW = Settings("mini", None, False, 1.0, None)
+ADAPTING = replace(NEW, start="elmo_small", has_softmax=True)
+
+
+def planned(
+    settings: Settings = NEW, text: PreparedText = TEXT, words_per_second: float = 5000.0
+) -> Tuple[Dict[str, Any], Plan]:
+    config = base_config(settings, text)
+    return config, make_plan(config, settings, text, words_per_second)
+
+
+@given(
+    hours=st.floats(0.01, 1000),
+    num_sentences=st.integers(100, 10**7),
+    words_per_second=st.floats(100, 10**5),
+    is_new=st.booleans(),
+)
+def test_a_plan_takes_about_the_given_time_or_reads_the_text_as_often_as_helps(
+    hours: float, num_sentences: int, words_per_second: float, is_new: bool
+) -> None:
+    settings = replace(NEW if is_new else ADAPTING, hours=hours)
+    text = replace(
+        TEXT, train_sentences=num_sentences, train_words=24 * num_sentences, heldout_sentences=50
+    )
+    config, plan = planned(settings, text, words_per_second)
+    loader = config["data_loader"]
+    batch = loader["rows"] * loader["unroll_steps"]
+    assert plan.words == plan.batches * batch
+    epoch = min(loader.get("batches_per_epoch", 10**9), text.predictions // batch)
+    assert plan.batches == epoch * plan.epochs == epoch * config["trainer"]["num_epochs"]
+    # An update more for each epoch than fits; and what validation takes of a very short time.
+    assert plan.hours <= hours * 1.1 + 2 * 3600 or plan.epochs == 1
+    is_most = plan.epochs == settings.max_epochs
+    if not is_most and plan.batches > 100:
+        assert plan.hours > 0.8 * hours
+
+
+def test_an_hour_on_a_usual_text() -> None:
+    config, plan = planned()
+    assert config["data_loader"]["rows"] == 128
+    assert plan.epochs == 4
+    assert 17_000_000 < plan.words < 18_000_000
+    assert 0.95 < plan.hours < 1.05
+    assert config["trainer"]["learning_rate_scheduler"]["type"] == "linear_with_warmup"
+    # Five minutes of 5,000 words a second.
+    assert config["trainer"]["checkpointer"]["save_every_num_batches"] == 300 * 5000 // 2560
+    assert config["trainer"]["callbacks"][-1]["validation_interval"] == plan.batches // 10
+    lines = plan.lines(NEW)
+    assert lines["plan"].startswith("the text 3.5 times: 17,489,920 words in 6,832 updates")
+    assert lines["plan"].endswith("about 61 minutes")
+    assert "time left over" not in lines and "note" not in lines
+
+
+def test_little_text_is_read_ten_times_in_small_batches_and_the_plan_says_so() -> None:
+    text = replace(TEXT, train_sentences=800, train_words=20_000, vocabulary_words=1500)
+    config, plan = planned(text=text)
+    assert plan.epochs == 10
+    assert config["data_loader"]["rows"] < 128
+    assert config["model"]["softmax"] == {"type": "elmo_full"}
+    assert "validation_interval" not in config["trainer"]["callbacks"][-1]  # each epoch is one
+    lines = plan.lines(NEW)
+    assert "10 times is the most unless --epochs" in lines["time left over"]
+    assert "too few for a good biLM" in lines["note"]
+
+
+def test_a_part_of_much_text_is_read_in_little_time() -> None:
+    config, plan = planned(replace(NEW, hours=0.1))
+    assert plan.epochs == 1
+    assert config["data_loader"]["batches_per_epoch"] == plan.batches
+    assert "the text 0.3 times" in plan.lines(NEW)["plan"]
+
+
+def test_epochs_replace_hours() -> None:
+    config, plan = planned(replace(NEW, epochs=2))
+    assert config["trainer"]["num_epochs"] == plan.epochs == 2
+    assert "batches_per_epoch" not in config["data_loader"]
+
+
+def test_the_best_biLM_is_adapted_at_the_rate_of_its_config() -> None:
+    config, plan = planned(ADAPTING)
+    assert config["model"]["options_file"] == "elmo_small"
+    assert plan.epochs == 3
+    assert config["trainer"]["optimizer"]["lr"] == 0.001
+    assert "softmax_first" not in config["model"]
+
+
+def test_a_softmax_that_is_missing_is_trained_first() -> None:
+    config, plan = planned(replace(ADAPTING, start="original", has_softmax=False))
+    assert config["model"]["softmax_first"] == plan.batches // 3
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_each_size_has_a_config(size: str) -> None:
+    config, _ = planned(replace(NEW, size=size))
+    assert config["trainer"]["callbacks"][-1]["type"] == "elmo_progress"
+    assert config["train_data_path"] == ["text/train-*.txt.gz"]
+
+
+def test_a_config_of_ones_own_keeps_its_rows_and_rates(tmp_path: Path) -> None:
+    own = tmp_path / "own.jsonnet"
+    own.write_text(
+        f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ data_loader+: {{ rows: 7 }}, trainer+: {{ "
+        "learning_rate_scheduler: null }}"
+    )
+    config, plan = planned(replace(NEW, size=str(own)))
+    assert config["data_loader"]["rows"] == 7
+    assert config["trainer"]["learning_rate_scheduler"] is None
+    assert plan.words == plan.batches * 7 * 20
+
+
+def test_what_is_no_config_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"--size: huge is no config.*mini, small, original"
+    ):
+        base_config(replace(NEW, size="huge"), TEXT)
+    other = tmp_path / "other.jsonnet"
+    other.write_text("{}")
+    with pytest.raises(ConfigurationError, match="has no data_loader of type elmo_bilm_streams"):
+        base_config(replace(NEW, size=str(other)), TEXT)
+
+
+def test_plan_and_config_are_files(tmp_path: Path) -> None:
+    config, plan = planned()
+    plan.to_file(tmp_path / "plan.json", {"hours": 1})
+    content = json.loads((tmp_path / "plan.json").read_text())
+    assert Plan.from_dict(content["plan"]) == plan
+    assert content["arguments"] == {"hours": 1}
+    write_config(config, tmp_path / "config.jsonnet", "elmo pretrain x y")
+    text = (tmp_path / "config.jsonnet").read_text()
+    assert text.startswith("// Made by: elmo pretrain x y\n")
+    assert json.loads(text[text.index("{") :]) == config

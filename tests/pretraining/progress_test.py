@@ -1,0 +1,112 @@
+"""Records of a biLM's training: what they say, and that they do not change what is trained."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+import torch
+
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.pretraining import ProgressCallback, progress
+from elmo_plugin.pretraining.progress import (
+    PROGRESS_NAME,
+    TENSORBOARD_NAME,
+    last_progress,
+    read_progress,
+)
+from tests.closeness import assert_close
+from tests.pretraining.callbacks_test import (
+    BETWEEN_EPOCHS,
+    IN_SECOND_EPOCH,
+    assert_equal,
+    final_state,
+    interrupt,
+    train,
+)
+
+CALLBACKS = {
+    "trainer.callbacks": ["elmo_bilm_state", {"type": "elmo_progress", "validation_interval": 5}]
+}
+
+
+@pytest.fixture(autouse=True)
+def records_of_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_RECORDS", 0.0)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(progress, "SECONDS_BETWEEN_RECORDS", 0.0)
+        train(folder, **CALLBACKS)
+    return folder
+
+
+def records(folder: Path) -> List[Dict[str, Any]]:
+    return list(read_progress(folder / PROGRESS_NAME))
+
+
+def test_records_have_the_words_loss_and_perplexity(uninterrupted: Path) -> None:
+    found = records(uninterrupted)
+    batches = {record["batches"]: record for record in found}
+    assert sorted(batches) == list(range(1, found[-1]["batches"] + 1))
+    # 8 rows of 10 words.
+    assert all(record["words"] == 80 * number for number, record in batches.items())
+    assert [record["seconds"] for record in found] == sorted(record["seconds"] for record in found)
+    assert all(batches[number]["perplexity"] is None for number in range(1, 5))
+    metrics = [
+        json.loads((uninterrupted / f"metrics_epoch_{epoch}.json").read_text()) for epoch in (0, 1)
+    ]
+    assert found[-1]["perplexity"] == metrics[1]["validation_perplexity"]
+    # The trainer's loss is that of a row of 10 words.
+    of_first_epoch = [
+        record["loss"]
+        for record in found
+        if "loss" in record and record["batches"] <= len(batches) // 2
+    ]
+    assert_close(sum(of_first_epoch) / len(of_first_epoch), metrics[0]["training_loss"] / 10)
+    assert last_progress(uninterrupted / PROGRESS_NAME) == found[-1]
+
+
+def test_tensorboard_gets_the_same(uninterrupted: Path) -> None:
+    files = list((uninterrupted / TENSORBOARD_NAME).glob("events.*"))
+    assert len(files) == 1
+    content = files[0].read_bytes()
+    assert all(name in content for name in (b"loss", b"words_per_second", b"perplexity"))
+
+
+def test_measuring_in_between_does_not_change_what_is_trained(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
+    train(tmp_path / "run")
+    ours, theirs = (torch.load(path / "best.th") for path in (uninterrupted, tmp_path / "run"))
+    for name, tensor in theirs.items():
+        assert torch.equal(tensor, ours[name]), name
+
+
+@pytest.mark.parametrize("position", [BETWEEN_EPOCHS, IN_SECOND_EPOCH])
+def test_a_recovered_training_has_the_same_weights_and_records(
+    position: Any, uninterrupted: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    interrupt(folder, position, **CALLBACKS)
+    with open(folder / PROGRESS_NAME, "a") as file:
+        file.write('{"words": 12')  # a record that was being written
+    train(folder, recover=True, **CALLBACKS)
+    assert_equal(final_state(folder), final_state(uninterrupted))
+    times = ("seconds", "words_per_second", "loss")  # of a record, which may have other batches
+    ours, theirs = (
+        [
+            {key: value for key, value in record.items() if key not in times}
+            for record in records(path)
+        ]
+        for path in (folder, uninterrupted)
+    )
+    assert ours == theirs
+
+
+def test_an_impossible_interval_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="validation_interval is 0, expected at least 1"):
+        ProgressCallback(str(tmp_path), validation_interval=0)

@@ -1,0 +1,116 @@
+"""Text for pretraining: what is held out, how it is cut up, and which words are predicted."""
+
+import gzip
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_sources
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.pretraining import text as text_module
+from elmo_plugin.pretraining.text import HELDOUT_NAME, VOCABULARY_NAME, PreparedText, prepare_text
+
+OPTIONS = InputOptions(skip_blank=True, accept_control_characters=True)
+
+
+def prepare(folder: Path, *texts: List[str], heldout: Any = (), **settings: Any) -> PreparedText:
+    sources = []
+    for number, lines in enumerate(texts):
+        path = folder / f"in{number:03}.txt"
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        sources.append(SentenceSource(path, OPTIONS))
+    return prepare_text(
+        sources, heldout, folder / "out", settings.pop("max_size", 1000), **settings
+    )
+
+
+def train_files(folder: Path) -> List[List[str]]:
+    files = sorted((folder / "out" / "text").glob("train-*.txt.gz"))
+    return [gzip.decompress(file.read_bytes()).decode().splitlines() for file in files]
+
+
+def heldout_lines(folder: Path) -> List[str]:
+    return (folder / "out" / HELDOUT_NAME).read_text().splitlines()
+
+
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=30))
+def test_each_sentence_is_trained_on_or_held_out_once_if_there_are_few_files(
+    lengths: List[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("text")
+    texts = [
+        [f"sentence {file} {line}" for line in range(length)] for file, length in enumerate(lengths)
+    ]
+    total = sum(lengths)
+    if total < 2:
+        with pytest.raises(
+            ConfigurationError, match="too few to train on some and hold out others"
+        ):
+            prepare(folder, *texts)
+        return
+    prepared = prepare(folder, *texts)
+    train = [line for lines in train_files(folder) for line in lines]
+    heldout = heldout_lines(folder)
+    assert len(heldout) == prepared.heldout_sentences == max(1, total // 20)
+    assert len(train) == prepared.train_sentences
+    everything = [line for lines in texts for line in lines]
+    if len(lengths) < 20:
+        assert heldout == everything[-len(heldout) :]
+        assert sorted(train + heldout) == sorted(everything)
+    else:  # whole files: none of them is trained on
+        files_of = [{line.split()[1] for line in lines} for lines in (train, heldout)]
+        assert not files_of[0] & files_of[1]
+
+
+def test_training_files_have_sentences_from_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_module, "SENTENCES_PER_FILE", 25)
+    lines = [f"sentence number {number}" for number in range(100)]
+    prepare(tmp_path, lines)
+    files = train_files(tmp_path)
+    assert files == [lines[start:95:4] for start in range(4)]
+
+
+def test_held_out_text_of_ones_own_is_all_that_is_held_out(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("held out\n" * 3)
+    heldout = [SentenceSource(tmp_path / "mine.txt", OPTIONS)]
+    prepared = prepare(tmp_path, ["a b"] * 40, heldout=heldout)
+    assert heldout_lines(tmp_path) == ["held out"] * 3
+    assert (prepared.train_sentences, prepared.train_words) == (40, 80)
+    assert (prepared.heldout_sentences, prepared.heldout_words) == (3, 6)
+
+
+def test_text_that_can_be_read_once_and_blank_lines_are_read(tmp_path: Path) -> None:
+    sources = find_sources(io.StringIO("a b\n\nc  d\n" * 10), OPTIONS)
+    prepared = prepare_text(sources, [], tmp_path / "out", 1000)
+    assert prepared.train_sentences == 19
+    assert Counter(train_files(tmp_path)[0]) == {"a b": 10, "c d": 9}
+
+
+def test_the_vocabulary_has_words_of_the_training_text_that_are_not_rare(tmp_path: Path) -> None:
+    lines = ["the cat"] * 10 + ["the dog"] * 9 + ["one bird"] + ["rare rare"]
+    prepared = prepare(tmp_path, lines)
+    words = (tmp_path / "out" / VOCABULARY_NAME).read_text().split()
+    assert words == ["<S>", "</S>", "<UNK>", "the", "cat", "dog"]  # "rare rare" is held out
+    assert (prepared.distinct_words, prepared.vocabulary_words) == (5, 6)
+    assert prepared.coverage == 38 / 40
+    assert prepare(tmp_path, lines, max_size=5).vocabulary_words == 5
+
+
+def test_the_vocabulary_of_another_biLM_is_kept(tmp_path: Path) -> None:
+    words = ["<S>", "</S>", "<UNK>", "cat"]
+    prepared = prepare(tmp_path, ["the cat"] * 40, words=words)
+    assert (tmp_path / "out" / VOCABULARY_NAME).read_text().split() == words
+    assert prepared.coverage == 0.5
+
+
+def test_what_is_no_text_is_an_error_that_names_the_line(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"fine\n\xff\n")
+    with pytest.raises(ConfigurationError, match=r"in\.txt, line 2.*expected UTF-8"):
+        prepare_text([SentenceSource(tmp_path / "in.txt", OPTIONS)], [], tmp_path / "out", 1000)
