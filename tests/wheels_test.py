@@ -27,7 +27,7 @@ packaging = pytest.importorskip("packaging.requirements")
 
 ROOT = Path(__file__).parents[1]
 MACHINE = platform.machine()
-PUBLISHED = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+PUBLISHED = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "LICENSES.md")
 ARM_COMPILER = shutil.which("aarch64-linux-gnu-g++")
 
 pytestmark = [
