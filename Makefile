@@ -32,7 +32,7 @@ COVERAGE := --cov --cov-report=term --cov-fail-under=95
 .PHONY: help demo docs test test-all test-torch test-margins test-seeds sanitize lint audit wheels release-check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME_STAMP) ## train and try a small ELMo tagger on real text
 	@$(VENV)/bin/python scripts/demo.py
@@ -66,7 +66,7 @@ test-seeds: $(DEV_STAMP) ## the same with 20 other random inputs in turn (an hou
 sanitize: $(DEV_STAMP) ## test the compiled kernel under the address, undefined behaviour and thread sanitizers, and as ARM's where it is emulated
 	ELMO_SANITIZE_ALL=1 $(PYTEST) tests/bilm/simd/simd_test.py
 
-lint: $(DEV_STAMP) ## check style, format and types
+lint: $(DEV_STAMP) ## check style, format, types, and the workflow by its schema
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
