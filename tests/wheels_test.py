@@ -1,4 +1,7 @@
-"""Wheels hold what they must, and one is enough in an environment that has only its dependencies."""
+"""
+The source archive and the wheels hold what they must, and a wheel is enough in an environment that has only
+its dependencies.
+"""
 
 import importlib.metadata
 import os
@@ -24,7 +27,7 @@ packaging = pytest.importorskip("packaging.requirements")
 
 ROOT = Path(__file__).parents[1]
 MACHINE = platform.machine()
-PUBLISHED = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+PUBLISHED = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "LICENSES.md")
 ARM_COMPILER = shutil.which("aarch64-linux-gnu-g++")
 
 pytestmark = [
@@ -140,6 +143,31 @@ def installed_closure(requirements: List[str]) -> Iterator[str]:
             seen.add(requirement.name)
             yield requirement.name
             left += importlib.metadata.requires(requirement.name) or ()
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a git checkout")
+def test_the_source_archive_has_the_tests_and_all_that_they_read(tmp_path: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    tracked = {name for name in listed.stdout.strip("\0").split("\0") if (ROOT / name).exists()}
+    for name in tracked:
+        target = tmp_path / "checkout" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(ROOT / name)
+    (tmp_path / "sdist").mkdir()
+    archive = call_backend(
+        "build_sdist", tmp_path / "sdist", tmp_path / "checkout", ELMO_BUILD_MACHINE="none"
+    )
+    with tarfile.open(archive) as files:
+        names = {
+            name.partition("/")[2] for name in files.getnames() if not files.getmember(name).isdir()
+        }
+    missing = tracked - names
+    of_the_repository = (".ci/", ".github/", ".gitignore", ".pre-commit-config.yaml")
+    assert [name for name in missing if not name.startswith(of_the_repository)] == []
+    generated = {name for name in names - tracked if ".egg-info/" not in name}
+    assert generated == {"PKG-INFO", "setup.cfg"}
 
 
 def test_the_wheel_of_a_machine_has_all_of_its_libraries(wheel: Path) -> None:

@@ -110,7 +110,7 @@ def _library_problem(unit: str) -> Optional[str]:
             problem = f"{path} has version {found}, expected {ABI_VERSION}"
         except (OSError, AttributeError) as error:
             problem = f"its library does not load ({error})"
-    problem += "; install g++ or clang, then install elmo_plugin again"
+    problem += "; install the wheel of this platform, or g++ or clang and then elmo_plugin from its sources"
     warn_once(
         logger,
         f"The simd kernel cannot be used, so ELMo runs at half of its speed or less: {problem}.",

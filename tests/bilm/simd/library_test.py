@@ -1,10 +1,19 @@
-"""How many threads the C++ is given."""
+"""How many threads the C++ is given, and what is said where it was not compiled."""
+
+from pathlib import Path
+from typing import Iterator
 
 import pytest
 import torch
 
+from elmo_plugin import ElmoEmbedder
 from elmo_plugin.bilm.simd import library
-from elmo_plugin.bilm.simd.library import MULTIPLICATIONS_PER_THREAD, most_threads, num_threads_for
+from elmo_plugin.bilm.simd.library import (
+    MULTIPLICATIONS_PER_THREAD,
+    best_unit,
+    most_threads,
+    num_threads_for,
+)
 
 
 @pytest.fixture
@@ -37,3 +46,27 @@ def test_a_quota_limits_the_threads_that_nobody_chose(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     assert most_threads() == num_threads_for(1e12) == 4
+
+
+@pytest.fixture
+def without_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As the wheel without compiled libraries is installed."""
+    if best_unit() is None:
+        pytest.skip("No library is for this processor.")
+    monkeypatch.setattr(library, "__file__", str(tmp_path / "library.py"))
+    library._library_problem.cache_clear()
+    yield
+    library._library_problem.cache_clear()
+
+
+@pytest.mark.usefixtures("without_libraries")
+def test_without_libraries_one_line_says_that_it_is_slower(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for _ in range(2):
+        assert ElmoEmbedder("elmo_mini").embed_sentence(["Hello"]).shape == (3, 1, 256)
+    assert caplog.messages == [
+        "The simd kernel cannot be used, so ELMo runs at half of its speed or less: it was not compiled "
+        f"for {best_unit()} when elmo_plugin was installed; install the wheel of this platform, or g++ or "
+        "clang and then elmo_plugin from its sources."
+    ]
