@@ -24,9 +24,9 @@ DEBUG = "--debug"
 
 _DESCRIPTION = f"""\
 examples:
-  elmo embed sentences.txt vectors.hdf5 --average --options-file elmo_mini
-  elmo neighbors sentences.txt --word bank --sentence "He robbed a bank ." --options-file elmo_mini
-  elmo score sentences.txt --words
+  elmo embed sentences.txt vectors.hdf5 --average --model elmo_mini
+  elmo neighbors sentences.txt --word bank --sentence "He robbed a bank ." --model elmo_mini
+  elmo score sentences.txt --words --model elmo_mini
   elmo predict runs/ner/model.tar.gz sentences.jsonl
 
 ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. export (except programs),

@@ -20,8 +20,8 @@ USAGE = "%(prog)s TEXT (--word WORD | --pool POOL) --sentence SENTENCE [options]
 
 DESCRIPTION = """\
 examples:
-  %(prog)s news.txt --word play --sentence "They saw a play at the theatre ."
-  %(prog)s news.txt --pool mean --sentence "The bank raised its rates ."
+  %(prog)s news.txt --model elmo_mini --word play --sentence "They saw a play at the theatre ."
+  %(prog)s news.txt --model elmo_mini --pool mean --sentence "The bank raised its rates ."
 
 Show the occurrences of a word in TEXT whose vectors are most similar to that of the word in SENTENCE, by
 cosine similarity (the paper's table 4). With --pool in place of --word, compare whole sentences.
@@ -75,6 +75,7 @@ class NeighborsOptions:
                 "compare the occurrences of a word, or --pool to compare whole sentences."
             )
         check_options(self)
+        self.files.check()
 
 
 OPTIONS = NeighborsOptions

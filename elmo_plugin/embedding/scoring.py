@@ -18,7 +18,6 @@ from elmo_plugin.embedding.sentence_batches import DEFAULT_BATCH_SIZE
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName
 
-DEFAULT_MODEL = "elmo_mini"
 # The token in the place of the word to find.
 BLANK = "___"
 DEFAULT_NUM_BEST = 10
@@ -150,7 +149,7 @@ class SentenceScorer:
     @classmethod
     def from_files(
         cls,
-        options_file: FileName = DEFAULT_MODEL,
+        options_file: Optional[FileName],
         weight_file: Optional[FileName] = None,
         softmax_file: Optional[FileName] = None,
         vocabulary_file: Optional[FileName] = None,
@@ -162,10 +161,9 @@ class SentenceScorer:
 
         # Parameters
 
-        options_file : `str` or `PathLike`, optional (default = `"elmo_mini"`)
-            The options (JSON); or the name of all files: `elmo_mini`, or a folder that `elmo export` wrote.
-        weight_file : `str` or `PathLike`, optional
-            The weights (HDF5) of the biLM.
+        options_file, weight_file : `str` or `PathLike`
+            See `BiLM.from_files`. One name is enough for all files: `elmo_mini`, or a folder that `elmo
+            export` wrote.
         softmax_file : `str` or `PathLike`, optional (default = the weight file)
             An HDF5 file with the group `softmax`, such as those that AI2 publishes.
         vocabulary_file : `str` or `PathLike`, optional (default = `vocab.txt` beside the weights)

@@ -28,7 +28,7 @@ def run(folder: Path, model_folder: Path, capsys: Any) -> Run:
 
     def run(*arguments: str, source: str = "in.txt") -> Tuple[str, str]:
         capsys.readouterr()
-        main(["score", source, "--options-file", str(model_folder), "--debug", *arguments])
+        main(["score", source, "--model", str(model_folder), "--debug", *arguments])
         captured = capsys.readouterr()
         return captured.out, captured.err
 

@@ -190,8 +190,8 @@ class TestFiles:
             with pytest.raises(ConfigurationError, match=message):
                 SentenceScorer.from_files(**files, **others)
 
-    def test_elmo_mini_is_the_default_and_knows_english(self) -> None:
-        scorer = SentenceScorer.from_files()
+    def test_elmo_mini_knows_english(self) -> None:
+        scorer = SentenceScorer.from_files("elmo_mini")
         sentences = [["He", "opened", "the", "door", "."], [".", "door", "the", "opened", "He"]]
         good, bad = (
             score.perplexities()["perplexity"] for score in scorer.score_sentences(sentences)
