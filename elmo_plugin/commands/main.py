@@ -42,28 +42,26 @@ class Command(NamedTuple):
     """A command, whose module in this folder has its name."""
 
     help: str
-    subcommand: Optional[str] = None  # its name among those of `allennlp`
     # Whether it may build what an archive names, which --include-package registers.
     loads_archives: bool = False
 
 
 # In the order of the help.
 COMMANDS = {
-    "embed": Command("write the vectors of sentences to a file", "elmo", loads_archives=True),
-    "neighbors": Command("find the nearest occurrences of a word in context", "elmo-neighbors"),
+    "embed": Command("write the vectors of sentences to a file", loads_archives=True),
+    "neighbors": Command("find the nearest occurrences of a word in context"),
     "score": Command(
         "print probabilities and perplexity of sentences, or the best words for a blank"
     ),
     "models": Command("list the models that come with this package"),
-    "vocab": Command("make the vocabulary of a biLM from a corpus", "elmo-vocab"),
+    "vocab": Command("make the vocabulary of a biLM from a corpus"),
     "export": Command(
         "write the biLM of an archive as options.json and weights.hdf5, or as a program of torch or ONNX",
-        "elmo-export",
         loads_archives=True,
     ),
     "predict": Command("run a trained task model on JSON lines", loads_archives=True),
     "serve": Command("serve task models: a page in the browser, and JSON", loads_archives=True),
-    "report": Command("make the paper's tables and figures", "elmo-report"),
+    "report": Command("make the paper's tables and figures"),
 }
 
 
@@ -132,7 +130,7 @@ class LazyParser(argparse.ArgumentParser):
 def declare_command(name: str, parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of a command."""
     declare(parser, module_of(name))
-    if COMMANDS[name].loads_archives:  # As AllenNLP does for its subcommands.
+    if COMMANDS[name].loads_archives:  # As `allennlp` does for `allennlp elmo`.
         parser.add_argument(
             "--include-package",
             action="append",

@@ -212,7 +212,7 @@ class ElmoEmbedder:
         pool: Optional[str] = None,
     ) -> None:
         """
-        Embed the lines of a file and write the vectors to an HDF5 file, as the command `allennlp elmo` does.
+        Embed the lines of a file and write the vectors to an HDF5 file, as the command `elmo embed` does.
         The file appears when it is complete, and replaces an existing one. Raise as `EmbeddingRun`.
 
         # Parameters
