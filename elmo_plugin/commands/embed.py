@@ -36,6 +36,7 @@ Write a vector for each token, or with --pool for each sentence; with --all one 
            Its key is the line number, from "0". sentence_to_index, a JSON string, maps lines to keys.
   npy      a folder: vectors.npy (all tokens, width), offsets.npy, lines.npy, sentences.jsonl
   parquet  a folder of Parquet files, with a row for each sentence
+           Both number the lines from 1.
 It appears when it is complete. Until then finished parts are in OUTPUT.partial, for --resume.
 """
 

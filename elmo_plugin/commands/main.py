@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional, Sequence, Tuple
@@ -53,7 +54,7 @@ COMMANDS = {
     "score": Command(
         "print probabilities and perplexity of sentences, or the best words for a blank"
     ),
-    "models": Command("list the models that come with this package"),
+    "models": Command("list the models that have a name, or show one"),
     "vocab": Command("make the vocabulary of a biLM from a corpus"),
     "export": Command(
         "write the biLM of an archive as options.json and weights.hdf5, or as a program of torch or ONNX",
@@ -106,7 +107,7 @@ def _parser() -> "LazyParser":
 class LazyParser(argparse.ArgumentParser):
     """
     A parser whose arguments are declared by a function when it is used, because importing them takes time.
-    Its errors are one line.
+    Its errors are one line, which has the likely spelling of an unknown option.
     """
 
     def __init__(
@@ -121,7 +122,17 @@ class LazyParser(argparse.ArgumentParser):
         if self._declare is not None:
             declare, self._declare = self._declare, None
             declare(self)
-        return super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:  # also where it is the parser of a command, whose options are known here
+            self.error(
+                f"unrecognized arguments: {' '.join(map(self._with_likely_spelling, unknown))}"
+            )
+        return parsed, unknown
+
+    def _with_likely_spelling(self, word: str) -> str:
+        flag = word.partition("=")[0]
+        likely = get_close_matches(flag, self._option_string_actions, 1) if flag[:1] == "-" else []
+        return f"{word} (did you mean {likely[0]}?)" if likely else word
 
     def error(self, message: str) -> Any:
         self.exit(2, f"{self.prog}: error: {message}. See {self.prog} --help.\n")

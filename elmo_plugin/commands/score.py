@@ -31,7 +31,7 @@ Print for each sentence of INPUT its perplexity, the mean of both directions', a
 (natural logarithm) in each: forward, of the words and the sentence's end; backward, of the words and the
 sentence's begin. Words outside of the vocabulary count as <UNK>. The LSTMs start each sentence from zeros.
 With --best each sentence holds one {BLANK}; the words for it are ranked by the product of the probabilities
-of both directions. JSON lines have the number of the line, from 0, and the same values, unrounded.
+of both directions. JSON lines have the number of the line, from 1, and the same values, unrounded.
 """
 
 
@@ -120,17 +120,17 @@ def _contents(
 ) -> Iterator[Dict[str, Any]]:
     """Yield the JSON of each sentence, and add its scores to the totals."""
     if options.best is not None:
-        for line, _, tokens in source.sentences():
-            where = f"{source.name}, line {line + 1}"
+        for line_index, _, tokens in source.sentences():
+            where = f"{source.name}, line {line_index + 1}"
             best = [word._asdict() for word in scorer.best_words(tokens, options.best, where)]
-            yield {"line": line, "tokens": tokens, "best": best}
+            yield {"line": line_index + 1, "tokens": tokens, "best": best}
         return
     sentences, read_ahead = tee(source.sentences())  # as far apart as the scorer reads ahead
     tokens_ahead = (sentence.tokens for sentence in read_ahead)
     scores = scorer.score_sentences(tokens_ahead, **asdict(options.batches))
     for sentence, score in zip(sentences, scores):
         totals.add(score)
-        yield {"line": sentence.line_index, **score.as_json(options.words)}
+        yield {"line": sentence.line_index + 1, **score.as_json(options.words)}
 
 
 def _table_rows(content: Dict[str, Any]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from allennlp.commands.subcommand import Subcommand
 from elmo_plugin import __version__
 from elmo_plugin.commands import embed as embed_command
 from elmo_plugin.commands import main as main_module
+from elmo_plugin.commands import report as report_command
 from elmo_plugin.commands.main import COMMANDS, LazyParser, main
 from elmo_plugin.commands.report import REPORTS
 from elmo_plugin.errors import ConfigurationError
@@ -123,12 +124,46 @@ def test_allennlp_has_embed_alone_as_elmo_with_the_same_options() -> None:
     assert found | {"--include-package"} == expected
 
 
+def test_a_short_option_has_one_meaning() -> None:
+    meanings = {}
+    words = [[name] for name in COMMANDS if name != "report"] + [
+        ["report", name] for name in REPORTS
+    ]
+    for name in words:
+        parser = LazyParser(prog="elmo")
+        if name[0] == "report":
+            report_command._declare_report(name[1], parser)
+        else:
+            main_module.declare_command(name[0], parser)
+        for action in parser._actions:
+            if len(action.option_strings) == 2:
+                short, long = action.option_strings
+                assert meanings.setdefault(short, long) == long
+    assert meanings["-o"] == "--overrides"
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         "words, message",
         [
             ("embd", "elmo: error: argument COMMAND: invalid choice: 'embd' (choose from "),
-            ("--verbose", "elmo: error: unrecognized arguments: --verbose. See elmo --help."),
+            ("--xyz", "elmo: error: unrecognized arguments: --xyz. See elmo --help."),
+            (
+                "--versoin",
+                "elmo: error: unrecognized arguments: --versoin (did you mean --version?).",
+            ),
+            (
+                "embed in.txt o.npy --averge",
+                "elmo embed: error: unrecognized arguments: --averge (did",
+            ),
+            (
+                "score in.txt --outptu=x",
+                "--outptu=x (did you mean --output?). See elmo score --help.",
+            ),
+            (
+                "report pos --trian in.txt",
+                "report pos: error: the following arguments are required",
+            ),
             ("embed", "elmo embed: error: the following arguments are required: INPUT, OUTPUT"),
             ("embed in.txt o.hdf5", "found 0 of the options --all, --top, --average and --mix"),
             ("embed in.txt o.npz --top", "elmo embed: error: output: o.npz ends in '.npz', exp"),
