@@ -1,12 +1,14 @@
 """Find the files of a model by the names that users give: paths, URLs, folders, `.zip` files, `elmo_mini`."""
 
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -191,7 +193,8 @@ def _fetched(what: str, url: str, without_download: str) -> Path:
     with needing(f"The download of {url} needs cached-path", "elmo-plugin[url]", advice):
         from cached_path import cached_path
     try:
-        return Path(cached_path(url, cache_dir=cache_folder()))
+        with _without_warnings("urllib3", "cached_path"):
+            return Path(cached_path(url, cache_dir=cache_folder()))
     # OSError: unreachable hosts and refused downloads. ValueError: malformed names of hubs.
     except (OSError, ValueError) as error:
         # Without its text, which is a list of addresses and errors inside errors.
@@ -201,6 +204,20 @@ def _fetched(what: str, url: str, without_download: str) -> Path:
             f"{what}: {url} could not be downloaded ({reason}). Check the address and the connection. "
             f"{without_download}"
         ) from error
+
+
+@contextmanager
+def _without_warnings(*names: str) -> Iterator[None]:
+    """Log nothing with these loggers: they repeat for each attempt what one error says."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels):
+            logger.setLevel(level)
 
 
 def is_many_langs(weight_path: Path) -> bool:

@@ -1,3 +1,4 @@
+import logging
 import re
 import shutil
 import sys
@@ -228,9 +229,14 @@ class Refused(OSError):
     ],
 )
 def test_a_failed_download_is_one_short_line(
-    error: Exception, reason: str, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+    error: Exception,
+    reason: str,
+    bilm_files: BiLMFiles,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
+        logging.getLogger("urllib3.connectionpool").warning("Retrying, 1.2.3.4")
         raise error
 
     pytest.importorskip("cached_path")
@@ -242,6 +248,7 @@ def test_a_failed_download_is_one_short_line(
         f"weight_file: {url} could not be downloaded ({reason}). Check the address and the connection. No "
         "download is needed for elmo_mini, elmo_small."
     )
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("names", [(), ("original",)])
