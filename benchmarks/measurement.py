@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from elmo_plugin import BiLM, FrozenBiLM
 from elmo_plugin.bilm import BiLMOptions
-from elmo_plugin.bilm.model_files import names_both_files, resolve_model_files
+from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.simd.library import best_unit
 from elmo_plugin.embedding.sentences import InputOptions, SentenceSource
 from elmo_plugin.errors import ConfigurationError
@@ -187,7 +187,7 @@ def float32_files(name: str) -> Iterator[Tuple[str, str]]:
             torch.manual_seed(0)
             bilm = BiLM(ORIGINAL)
         else:
-            files = model_files(name)
+            files = resolve_model_files(name, None)
             with h5py.File(files[1]) as file:
                 if file["RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/B"].dtype == "float32":
                     yield str(files[0]), str(files[1])
@@ -197,13 +197,6 @@ def float32_files(name: str) -> Iterator[Tuple[str, str]]:
         bilm.save(*copies)
         del bilm
         yield copies
-
-
-def model_files(name: str) -> Tuple[Path, Path]:
-    """Return options and weights of a biLM that `--bilm` names; an error if there are none."""
-    if names_both_files(name):
-        return resolve_model_files(name, None)
-    return resolve_model_files(Path(name, "options.json"), Path(name, "weights.hdf5"))
 
 
 def frozen_bilm(

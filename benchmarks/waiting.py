@@ -24,7 +24,7 @@ SENTENCE = "Ada Lovelace lived in London ."
 COMMANDS: Dict[str, Optional[float]] = {
     "--help": 0.5,
     "embed --help": None,
-    "embed sentence.txt vectors.hdf5 --average --options-file elmo_mini": 2,
+    "embed sentence.txt vectors.hdf5 --average --model elmo_mini": 2,
     "predict elmo_ner_small -": 6,
 }
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")

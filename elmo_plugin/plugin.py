@@ -10,14 +10,14 @@ from elmo_plugin.compat.patches import prepare_allennlp
 prepare_allennlp()
 
 from elmo_plugin import pretraining, report, tasks
-from elmo_plugin.commands import subcommands
+from elmo_plugin.commands import allennlp_elmo
 from elmo_plugin.modules import elmo_token_embedder, text_encoder
 
 __all__ = [
+    "allennlp_elmo",
     "elmo_token_embedder",
     "pretraining",
     "report",
-    "subcommands",
     "tasks",
     "text_encoder",
 ]

@@ -12,20 +12,20 @@ set -euo pipefail
 data=${1:?folder of the corpus}
 runs=runs/mini
 wikipedia=("$data/wikitext/train.txt" "$data/wikisplit/train.txt")
-allennlp=${ALLENNLP:-.venv/bin/allennlp}
+bin=${BIN:-.venv/bin}
 mkdir -p "$runs/mixed"
 
-"$allennlp" elmo-vocab "$data/train-*.txt" "${wikipedia[@]}" --max-size 20000 --output "$runs/vocab.txt" --overwrite
+"$bin/elmo" vocab "$data/train-*.txt" "${wikipedia[@]}" --max-size 20000 --output "$runs/vocab.txt" --overwrite
 export LM_VOCABULARY=$runs/vocab.txt
 
 LM_TRAIN="$data/train-*.txt,${wikipedia[0]},${wikipedia[1]}" LM_HELDOUT=$data/heldout.txt \
-    "$allennlp" train training_configs/bilm_mini.jsonnet -s "$runs/first" --include-package elmo_plugin
-"$allennlp" elmo-export "$runs/first" "$runs/start" --overwrite
+    "$bin/allennlp" train training_configs/bilm_mini.jsonnet -s "$runs/first" --include-package elmo_plugin
+"$bin/elmo" export "$runs/first" "$runs/start" --overwrite
 
 cat "$data"/train-000?[02468]-*.txt "${wikipedia[@]}" "${wikipedia[@]}" |
     shuf --random-source=<(yes) | split -n r/10 -d --additional-suffix=.txt - "$runs/mixed/"
 LM_START=$runs/start LM_TRAIN="$runs/mixed/*.txt" LM_HELDOUT=${wikipedia[0]/train/heldout} \
-    "$allennlp" train training_configs/bilm_finetune.jsonnet -s "$runs/second" --include-package elmo_plugin \
+    "$bin/allennlp" train training_configs/bilm_finetune.jsonnet -s "$runs/second" --include-package elmo_plugin \
     --overrides '{
         "model.precision": "bfloat16",
         "data_loader.rows": 128,
@@ -46,5 +46,5 @@ bash scripts/read_on.sh "$runs/second/model.tar.gz" "$runs/third" "$runs/modern/
     shuf --random-source=<(yes) | split -n r/8 -d --additional-suffix=.txt - "$runs/last/"
 bash scripts/read_on.sh "$runs/third/model.tar.gz" "$runs/fourth" "$runs/last/*.txt" 0.001 0.00002
 
-"$allennlp" elmo-export "$runs/fourth/model.tar.gz" "$runs/elmo_mini" --dtype float16 --overwrite \
+"$bin/elmo" export "$runs/fourth/model.tar.gz" "$runs/elmo_mini" --dtype float16 --overwrite \
     --name elmo_mini --license cc-by-sa-4.0

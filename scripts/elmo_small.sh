@@ -9,18 +9,17 @@ set -euo pipefail
 
 data=${1:?folder of the corpus}
 runs=runs/small
-allennlp=${ALLENNLP:-.venv/bin/allennlp}
-python=${PYTHON:-.venv/bin/python}
+bin=${BIN:-.venv/bin}
 mkdir -p "$runs/text"
 
 # 46.2M words in 40 files: Wikipedia, conversations, and half of the novels.
 (zcat "$data"/wikipedia/train-*.gz "$data"/spoken/train-*.gz; cat "$data"/train-000?[02468]-*.txt) |
     shuf --random-source=<(yes) | split -n r/40 -d --additional-suffix=.txt - "$runs/text/"
-"$allennlp" elmo-vocab "$runs/text/*.txt" "$data"/wiki{text,split}/train.txt --max-size 30000 \
+"$bin/elmo" vocab "$runs/text/*.txt" "$data"/wiki{text,split}/train.txt --max-size 30000 \
     --output "$runs/vocab.txt" --overwrite
 export LM_VOCABULARY=$runs/vocab.txt LM_HELDOUT=$data/wikipedia/heldout.txt
 
-"$python" scripts/grow_bilm.py elmo_mini "$runs/grown" --vocabulary-file "$runs/vocab.txt" \
+"$bin/python" scripts/grow_bilm.py elmo_mini "$runs/grown" --vocabulary-file "$runs/vocab.txt" \
     --cell-size 1024 --projection-dim 256 --filters '[[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512]]'
 
 # Text mixed with novels, and with WikiText four times and WikiSplit twice.
@@ -46,5 +45,5 @@ read_on "$runs/6/model.tar.gz" "$runs/7" "$runs/text/1[0-2].txt,$runs/text/2[7-9
 mix last "$runs"/text/{36,37,38,39,13}.txt
 read_on "$runs/7/model.tar.gz" "$runs/8" "$runs/last/*.txt" 0.0008 0.00002
 
-"$allennlp" elmo-export "$runs/8/model.tar.gz" "$runs/elmo_small" --dtype float16 --overwrite \
+"$bin/elmo" export "$runs/8/model.tar.gz" "$runs/elmo_small" --dtype float16 --overwrite \
     --name elmo_small --license cc-by-sa-4.0

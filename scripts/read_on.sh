@@ -7,7 +7,7 @@
 # rate rises to RATE in 200 batches and falls evenly to END. LM_VOCABULARY and LM_HELDOUT as in bilm_finetune.jsonnet.
 set -euo pipefail
 
-LM_START=$1 LM_TRAIN=$3 "${ALLENNLP:-.venv/bin/allennlp}" train training_configs/bilm_finetune.jsonnet -s "$2" \
+LM_START=$1 LM_TRAIN=$3 "${BIN:-.venv/bin}/allennlp" train training_configs/bilm_finetune.jsonnet -s "$2" \
     --include-package elmo_plugin \
     --overrides '{
         "model.precision": "bfloat16",

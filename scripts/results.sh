@@ -66,7 +66,7 @@ adapted() {
         task_text elmo_sst "$data/sst/$part.txt" > "$runs/texts/sst_$part.txt"
         task_text elmo_snli "$data/snli/$part.jsonl" > "$runs/texts/snli_$part.txt"
     done
-    report perplexity --jobs 2 --seeds 1 --text ner "$runs"/texts/ner_{train,dev}.txt --text srl "$runs"/texts/srl_{train,dev}.txt \
+    report perplexity --model elmo_mini --jobs 2 --seeds 1 --text ner "$runs"/texts/ner_{train,dev}.txt --text srl "$runs"/texts/srl_{train,dev}.txt \
         --text sst "$runs"/texts/sst_{train,dev}.txt --text snli "$runs"/texts/snli_{train,dev}.txt
     for task in ner srl sst snli; do
         "$bin/elmo" export "$runs/runs/perplexity-$task-elmo_mini-seed1/model.tar.gz" "$runs/$task/adapted" --overwrite
@@ -89,9 +89,9 @@ tasks() {
 
 layers() { on_small_tasks layers; }
 weights() { report weights "$runs"/runs/*-both-vectors_static?(_cased)-seed[123]/; }
-senses() { report wsd "$data"/wsd/*.jsonl --bilm "$ELMO" --seeds 1 2 3; }
+senses() { report wsd "$data"/wsd/*.jsonl --model "$ELMO" --seeds 1 2 3; }
 pos() {
-    report pos --train "$data/srl/train.gold_conll" --test "$data/srl/test.gold_conll" --bilm "$ELMO" --seeds 1 2 3 --strengths 0.01 0.1 1 10
+    report pos --train "$data/srl/train.gold_conll" --test "$data/srl/test.gold_conll" --model "$ELMO" --seeds 1 2 3 --strengths 0.01 0.1 1 10
 }
 
 for step in ${@:-$all_steps}; do

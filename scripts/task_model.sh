@@ -9,8 +9,7 @@ set -euo pipefail
 
 name=${1:?name of the task model}
 data=$(realpath "${2:?folder of the data}")
-allennlp=${ALLENNLP:-.venv/bin/allennlp}
-python=${PYTHON:-.venv/bin/python}
+bin=${BIN:-.venv/bin}
 run=runs/$name
 # Paths of the data remain in the archive: of a link.
 mkdir -p "$run/data"
@@ -53,20 +52,20 @@ esac
 if [ ! -e "$run/run/model.tar.gz" ]; then
     recover=()
     [ -e "$run/run" ] && recover=(--recover)
-    ELMO=elmo_small "$allennlp" train "training_configs/$name.jsonnet" -s "$run/run" "${recover[@]}" \
+    ELMO=elmo_small "$bin/allennlp" train "training_configs/$name.jsonnet" -s "$run/run" "${recover[@]}" \
         --include-package elmo_plugin
 fi
 model=$run/$name
 cp "scripts/task_models/$name.md" "$run/card.md"
-export_model=("$allennlp" elmo-export "$run/run/model.tar.gz" "$model" --task-model --dtype float16 --overwrite
+export_model=("$bin/elmo" export "$run/run/model.tar.gz" "$model" --task-model --dtype float16 --overwrite
     --license cc-by-sa-4.0 --description "$run/card.md")
 "${export_model[@]}"
 # The exported model is measured, with its weights in float16.
 measured=()
 for number in "${!scores[@]}"; do
-    "$allennlp" evaluate "$model" "${scores[$number]#*=}" --output-file "$run/scores-$number.json" \
+    "$bin/allennlp" evaluate "$model" "${scores[$number]#*=}" --output-file "$run/scores-$number.json" \
         --include-package elmo_plugin
     measured+=("${scores[$number]%%=*}=$run/scores-$number.json")
 done
-"$python" scripts/task_models/examples.py "$model" "${scores[0]#*=}" >>"$run/card.md"
+"$bin/python" scripts/task_models/examples.py "$model" "${scores[0]#*=}" >>"$run/card.md"
 "${export_model[@]}" --scores "${measured[@]}"

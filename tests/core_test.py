@@ -24,7 +24,7 @@ for precision in ("float32", "int8"):
 
 embedder = ElmoEmbedder("elmo_mini")
 assert embedder.embed_sentence(["Hello", "world"]).shape == (3, 2, 256)
-assert SentenceScorer.from_files().score_sentence(["Hello", "world"]).num_unknown == 0
+assert SentenceScorer.from_files("elmo_mini").score_sentence(["Hello", "world"]).num_unknown == 0
 embedder.embed_file(io.StringIO("Hello world"), "vectors.hdf5")
 with h5py.File("vectors.hdf5") as vectors:
     assert vectors["0"].shape == (3, 2, 256)
@@ -41,10 +41,10 @@ from elmo_plugin.commands.main import COMMANDS, main
 
 with open("in.txt", "w") as file:
     file.write("They play and play .\\nA play\\n")
-main(["embed", "in.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"])
+main(["embed", "in.txt", "out.hdf5", "--top", "--model", "elmo_mini"])
 words = ["--word", "play", "--sentence", "A play"]
-main(["neighbors", "in.txt", *words, "--options-file", "elmo_mini"])
-main(["score", "in.txt"])
+main(["neighbors", "in.txt", *words, "--model", "elmo_mini"])
+main(["score", "in.txt", "--model", "elmo_mini"])
 main(["models"])
 main(["vocab", "in.txt", "--output", "vocab.txt"])
 # Torch's compiler, which takes a second to import.

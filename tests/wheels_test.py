@@ -246,7 +246,7 @@ def test_it_runs_in_an_environment_of_its_dependencies(wheel: Path, tmp_path: Pa
     expected = ElmoEmbedder("elmo_mini", kernel="reference").embed_sentence(["Hello", "world"])
     numpy.testing.assert_allclose(numpy.load(tmp_path / "vectors.npy"), expected, atol=1e-5)
     (tmp_path / "in.txt").write_text("Hello world\n")
-    printed = run(elmo, "embed", "in.txt", "out.npy", "--top", "--options-file", "elmo_mini")
+    printed = run(elmo, "embed", "in.txt", "out.npy", "--top", "--model", "elmo_mini")
     assert printed.startswith("out.npy: 1 sentences, 2 tokens")
 
 

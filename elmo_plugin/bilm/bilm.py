@@ -98,8 +98,9 @@ class BiLM(torch.nn.Module):
         options_file, weight_file : `str` or `PathLike`
             Path, URL or `hf://owner/repository/file` of the options (JSON) and the weights (HDF5). One name
             is enough for both, and the other argument is left out or the same, if it names a biLM of this
-            package, such as `elmo_mini`, a folder with both files or with a model of ELMoForManyLangs, or a
-            `.zip` of such a folder, as NLPL publishes them.
+            package, such as `elmo_mini`; the paper's, `original`, which is downloaded; a folder with both
+            files or with a model of ELMoForManyLangs; or a `.zip` of such a folder, as NLPL publishes them.
+            `./original` is a folder of that name.
         stateful : `bool`, optional (default = `False`)
             See the class.
 

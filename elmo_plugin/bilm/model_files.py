@@ -1,12 +1,14 @@
 """Find the files of a model by the names that users give: paths, URLs, folders, `.zip` files, `elmo_mini`."""
 
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -17,7 +19,8 @@ from elmo_plugin.files.text import FileName
 # model its archive.
 PRETRAINED_FOLDER = Path(__file__).parents[1] / "pretrained"
 
-# The paper's model, as AI2 publishes it.
+# The name of the paper's model, and the address at which AI2 publishes its two files.
+ORIGINAL = "original"
 ORIGINAL_MODEL = (
     "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/"
     "elmo_2x4096_512_2048cnn_2xhighway_"
@@ -43,10 +46,9 @@ def resolve_model_files(
 
     `ConfigurationError` naming the argument and the file.
     """
-    given = {"options_file": options_file, "weight_file": weight_file}
-    names = [name for name in given.values() if name is not None]
+    names = [name for name in (options_file, weight_file) if name is not None]
     for name in names:
-        if not names_both_files(name):
+        if not _names_both_files(name):
             continue
         if any(str(other) != str(name) for other in names):
             raise ConfigurationError(
@@ -55,40 +57,55 @@ def resolve_model_files(
             )
         if is_pretrained(name):
             return pretrained_files(str(name))
+        if _is_original(name):
+            options_file, weight_file = (
+                f"{ORIGINAL_MODEL}options.json",
+                f"{ORIGINAL_MODEL}weights.hdf5",
+            )
+            break
         return _files_in_folder(Path(name) if Path(name).is_dir() else _extracted(name), name)
     if options_file is None or weight_file is None:
-        missing = " (no such file or folder)" if any(map(_is_missing, names)) else ""
-        raise ConfigurationError(
-            f"Found {given}{missing}, expected the options (JSON) and the weights (HDF5) of one model. One "
-            "name is enough for a folder or .zip with both, or for a model of this package: "
-            f"{', '.join(pretrained_names())}."
-        )
-    return local_path("options_file", options_file), local_path("weight_file", weight_file)
+        raise ConfigurationError(_error_in_names(names))
+    return _model_file("options_file", options_file), _model_file("weight_file", weight_file)
 
 
-def names_both_files(name: Optional[FileName]) -> bool:
-    """Return whether a name names both files: that of a `.zip`, a folder, or a biLM of this package."""
-    return name is not None and (
-        str(name).endswith(".zip") or is_pretrained(name) or Path(name).is_dir()
+def _names_both_files(name: FileName) -> bool:
+    """Return whether a name names both files: of a biLM, a folder or a `.zip`, see `model_choices`."""
+    return (
+        str(name).endswith(".zip")
+        or is_pretrained(name)
+        or _is_original(name)
+        or Path(name).is_dir()
     )
 
 
-def without_unused_default(options_file: Any, weight_file: Any) -> Tuple[Any, Any]:
-    """
-    Replace the default of an argument, a file of the original model, by `None` if the other argument names
-    both files, as `elmo_mini` does.
-    """
-    defaults = (ORIGINAL_MODEL + "options.json", ORIGINAL_MODEL + "weights.hdf5")
-    for name in (options_file, weight_file):
-        # The folder of an archived biLM may be missing: the archive holds the biLM.
-        if names_both_files(name) or (_is_missing(name) and not Path(name).suffix):
-            options_file = None if options_file == defaults[0] else options_file
-            weight_file = None if weight_file == defaults[1] else weight_file
-    return options_file, weight_file
+def model_choices() -> str:
+    """Return what can name both files of a biLM, for errors."""
+    return (
+        f"{', '.join(pretrained_names())}, {ORIGINAL} (the paper's, which is downloaded), or a folder or "
+        ".zip with the options and the weights"
+    )
 
 
-def _is_missing(name: Optional[FileName]) -> bool:
-    return name is not None and "://" not in str(name) and not Path(name).exists()
+def _error_in_names(names: List[FileName]) -> str:
+    """Return the error for no name, or for one that does not name both files."""
+    if not names:
+        return f"No model is named, expected one: {model_choices()}."
+    (name,) = names
+    if "://" not in str(name) and not Path(name).exists():
+        return f"{name}: no such model, expected {model_choices()}. Correct the name."
+    return (
+        f"{name}: one file, expected both files of a model, the options (JSON) and the weights (HDF5). Give "
+        f"options_file and weight_file (--options-file and --weight-file), or one name: {model_choices()}."
+    )
+
+
+def _model_file(what: str, name: FileName) -> Path:
+    return local_path(what, name, f"No download is needed for {', '.join(pretrained_names())}.")
+
+
+def _is_original(name: FileName) -> bool:
+    return str(name) == ORIGINAL and not Path(name).is_file()
 
 
 def pretrained_names() -> List[str]:
@@ -139,27 +156,26 @@ def archive_path(name: FileName) -> FileName:
     return name
 
 
-def local_path(what: str, name: FileName) -> Path:
+def local_path(
+    what: str, name: FileName, without_download: str = "Or give the path of a file."
+) -> Path:
     """
-    Find or fetch one file or folder. `what` says in errors which it is, such as a key of a config.
+    Find or fetch one file or folder. `what` says in errors which it is, such as a key of a config, and
+    `without_download` what to do where a URL cannot be reached.
 
     # Raises
 
     `ConfigurationError` if it is not there, or cannot be fetched.
     """
-    try:
-        if "://" in str(name):
-            return _fetched(str(name))
-        path = Path(name).expanduser()
-        if not path.exists():
-            raise FileNotFoundError("no such file or folder")
-        return path
-    # OSError: missing files, unreachable hosts and refused downloads. ValueError: malformed names of hubs.
-    except (OSError, ValueError) as error:
+    if "://" in str(name):
+        return _fetched(what, str(name), without_download)
+    path = Path(name).expanduser()
+    if not path.exists():
         raise ConfigurationError(
-            f"{what}: cannot find {name} ({error}). Give the path of an existing file, or a URL or hf:// "
-            "name that this machine can reach."
-        ) from error
+            f"{what}: cannot find {name} (no such file or folder). Give the path of an existing file, or a "
+            "URL or hf:// name."
+        )
+    return path
 
 
 def cache_folder() -> Path:
@@ -172,11 +188,36 @@ def is_pretrained(name: FileName) -> bool:
     return str(name) in pretrained_names() and not Path(name).is_file()
 
 
-def _fetched(url: str) -> Path:
+def _fetched(what: str, url: str, without_download: str) -> Path:
     advice = ", or download the file and give its path"
     with needing(f"The download of {url} needs cached-path", "elmo-plugin[url]", advice):
         from cached_path import cached_path
-    return Path(cached_path(url, cache_dir=cache_folder()))
+    try:
+        with _without_warnings("urllib3", "cached_path"):
+            return Path(cached_path(url, cache_dir=cache_folder()))
+    # OSError: unreachable hosts and refused downloads. ValueError: malformed names of hubs.
+    except (OSError, ValueError) as error:
+        # Without its text, which is a list of addresses and errors inside errors.
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        reason = type(error).__name__ if status is None else f"HTTP status {status}"
+        raise ConfigurationError(
+            f"{what}: {url} could not be downloaded ({reason}). Check the address and the connection. "
+            f"{without_download}"
+        ) from error
+
+
+@contextmanager
+def _without_warnings(*names: str) -> Iterator[None]:
+    """Log nothing with these loggers: they repeat for each attempt what one error says."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels):
+            logger.setLevel(level)
 
 
 def is_many_langs(weight_path: Path) -> bool:

@@ -1,5 +1,5 @@
 """
-The commands of `elmo`, most of which are subcommands of `allennlp` too.
+The commands of `elmo`; `elmo embed` is `allennlp elmo`, too.
 
 A module has `DESCRIPTION`, for the help; `OPTIONS`, the dataclass of the command's arguments; `run`, which
 does its work; and perhaps `USAGE`. What needs AllenNLP is imported by `run`, so that help and errors in

@@ -27,15 +27,16 @@ USAGE = "%(prog)s INPUT OUTPUT (--all | --top | --average | --mix ARCHIVE) [--po
 
 DESCRIPTION = """\
 examples:
-  %(prog)s sentences.txt vectors.hdf5 --average --options-file elmo_mini
+  %(prog)s sentences.txt vectors.hdf5 --average --model elmo_mini
   zcat big.gz | %(prog)s - vectors.hdf5 --mix tagger/model.tar.gz --mix-name input
-  %(prog)s "texts/*.gz" vectors.parquet --top --resume        # repeat it until it is complete
+  %(prog)s "texts/*.gz" vectors.parquet --top --model my_bilm --resume  # repeat it until it is complete
 
 Write a vector for each token, or with --pool for each sentence; with --all one for each layer. OUTPUT is
   hdf5     a file with a dataset for each sentence: (tokens, width), with --all (layers, tokens, width).
            Its key is the line number, from "0". sentence_to_index, a JSON string, maps lines to keys.
   npy      a folder: vectors.npy (all tokens, width), offsets.npy, lines.npy, sentences.jsonl
   parquet  a folder of Parquet files, with a row for each sentence
+           Both number the lines from 1.
 It appears when it is complete. Until then finished parts are in OUTPUT.partial, for --resume.
 """
 
@@ -86,10 +87,12 @@ class EmbedOptions:
                 "--mix-name and --overrides are options of --mix, which is not given. Give --mix ARCHIVE, or "
                 "leave them out."
             )
-        if self.mix is not None and self.files != BiLMFiles():
+        if self.mix is None:
+            self.files.check()
+        elif self.files != BiLMFiles():
             raise ConfigurationError(
-                f"--options-file or --weight-file is given with --mix {self.mix}, but the mix was learned "
-                "for the biLM in that archive. Leave out the files, or write layers with --all."
+                f"--model or its files are given with --mix {self.mix}, but the mix was learned for the biLM "
+                "in that archive. Leave them out, or write layers with --all."
             )
 
     @property

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional, Sequence
 
-from elmo_plugin.arguments import option
+from elmo_plugin.arguments import option, option_group
 from elmo_plugin.commands.main import needing_allennlp
+from elmo_plugin.embedding.elmo_embedder import BiLMFiles
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file
 
@@ -18,7 +19,7 @@ DESCRIPTION = """\
 examples:
   %(prog)s runs/bilm/model.tar.gz my_bilm --license cc-by-sa-4.0
   %(prog)s runs/ner/model.tar.gz my_tagger --task-model --dtype float16
-  %(prog)s my_bilm my_bilm.onnx
+  %(prog)s --model my_bilm my_bilm.onnx
 
 Write the biLM in an archive as options.json and weights.hdf5, in the format of bilm-tf, which `elmo`
 embedders and AllenNLP's own read. The archive is that of a pretrained biLM (then the softmax and
@@ -28,17 +29,21 @@ package is left out of it, and found by its name. A model card is written too; i
 metrics.json beside the archive.
 
 If FOLDER is the name of a file that ends in .pt2 or .onnx, write a biLM as a program that runs without this
-package. ARCHIVE is then elmo_mini, a folder that `elmo export` wrote, or a .zip; no AllenNLP is needed.
+package. --model then names the biLM, in place of ARCHIVE; no AllenNLP is needed.
 """
 
+USAGE = "%(prog)s (ARCHIVE | --model NAME) FOLDER [options]"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """The arguments of `export_model`."""
+    """The arguments of `export_model`, and the biLM of a program."""
 
-    archive_file: str = option(
+    archive_file: Optional[str] = option(
         "model.tar.gz, a training folder, or the name of a task model of this package",
+        None,
         positional=True,
+        nargs="?",
         metavar="ARCHIVE",
     )
     output_folder: str = option(
@@ -61,6 +66,26 @@ class ExportOptions:
         metavar="DATA=FILE",
     )
     overwrite: bool = option("replace existing files", False)
+    files: BiLMFiles = option_group("the biLM of a program", BiLMFiles())
+
+    @property
+    def is_of_program(self) -> bool:
+        """Whether the output is a program."""
+        return Path(self.output_folder).suffix in PROGRAM_SUFFIXES
+
+    def __post_init__(self) -> None:
+        if self.is_of_program:
+            if self.archive_file is not None:
+                raise ConfigurationError(
+                    f"found ARCHIVE {self.archive_file}, expected --model for the program "
+                    f"{self.output_folder}. An archive is exported to a folder first, which --model names."
+                )
+            self.files.check()
+        elif self.archive_file is None or self.files != BiLMFiles():
+            raise ConfigurationError(
+                f"found ARCHIVE {self.archive_file} and FOLDER {self.output_folder}, expected both, and "
+                "--model or its files only for a program, whose name ends in .pt2 or .onnx."
+            )
 
 
 OPTIONS = ExportOptions
@@ -68,32 +93,27 @@ OPTIONS = ExportOptions
 
 def run(options: ExportOptions) -> None:
     """Write the files, and print their paths."""
-    if Path(options.output_folder).suffix in PROGRAM_SUFFIXES:
+    if options.is_of_program:
         _export_program(options)
         print(options.output_folder)
         return
     with needing_allennlp("export"):
         import elmo_plugin.plugin  # noqa: F401 - patches and registers
         from elmo_plugin.pretraining.export import export_model
-    print(*export_model(**asdict(options)), sep="\n")
+    arguments = {name: value for name, value in asdict(options).items() if name != "files"}
+    print(*export_model(**arguments), sep="\n")
 
 
 def _export_program(options: ExportOptions) -> None:
     from elmo_plugin.bilm import BiLM
-    from elmo_plugin.bilm.model_files import names_both_files
     from elmo_plugin.bilm.program import export_program
 
     file = options.output_folder
-    others = ExportOptions(options.archive_file, file, overwrite=options.overwrite)
-    if options != others:
+    used = ("output_folder", "overwrite", "files")
+    if options != ExportOptions(**{name: getattr(options, name) for name in used}):
         raise ConfigurationError(
             f"{file} is the name of a program, expected no other option than --overwrite: a program is of "
             "float32 and has no card. Leave the others out, or name a folder."
         )
     check_output_file(file, options.overwrite, "FOLDER")
-    if not names_both_files(options.archive_file):
-        raise ConfigurationError(
-            f"{options.archive_file}: expected elmo_mini, a folder that `elmo export` wrote, or a .zip, for "
-            f"the program {file}. Export an archive to a folder first."
-        )
-    export_program(BiLM.from_files(options.archive_file), file)
+    export_program(BiLM.from_files(**options.files.arguments), file)

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional, Sequence, Tuple
@@ -24,9 +25,9 @@ DEBUG = "--debug"
 
 _DESCRIPTION = f"""\
 examples:
-  elmo embed sentences.txt vectors.hdf5 --average --options-file elmo_mini
-  elmo neighbors sentences.txt --word bank --sentence "He robbed a bank ." --options-file elmo_mini
-  elmo score sentences.txt --words
+  elmo embed sentences.txt vectors.hdf5 --average --model elmo_mini
+  elmo neighbors sentences.txt --word bank --sentence "He robbed a bank ." --model elmo_mini
+  elmo score sentences.txt --words --model elmo_mini
   elmo predict runs/ner/model.tar.gz sentences.jsonl
   elmo pretrain corpus/ my_elmo --size mini --hours 3
 
@@ -43,29 +44,27 @@ class Command(NamedTuple):
     """A command, whose module in this folder has its name."""
 
     help: str
-    subcommand: Optional[str] = None  # its name among those of `allennlp`
     # Whether it may build what an archive names, which --include-package registers.
     loads_archives: bool = False
 
 
 # In the order of the help.
 COMMANDS = {
-    "embed": Command("write the vectors of sentences to a file", "elmo", loads_archives=True),
-    "neighbors": Command("find the nearest occurrences of a word in context", "elmo-neighbors"),
+    "embed": Command("write the vectors of sentences to a file", loads_archives=True),
+    "neighbors": Command("find the nearest occurrences of a word in context"),
     "score": Command(
         "print probabilities and perplexity of sentences, or the best words for a blank"
     ),
     "pretrain": Command("make a biLM from text, or adapt one to it"),
-    "models": Command("list the models that come with this package"),
-    "vocab": Command("make the vocabulary of a biLM from a corpus", "elmo-vocab"),
+    "models": Command("list the models that have a name, or show one"),
+    "vocab": Command("make the vocabulary of a biLM from a corpus"),
     "export": Command(
         "write the biLM of an archive as options.json and weights.hdf5, or as a program of torch or ONNX",
-        "elmo-export",
         loads_archives=True,
     ),
     "predict": Command("run a trained task model on JSON lines", loads_archives=True),
     "serve": Command("serve task models: a page in the browser, and JSON", loads_archives=True),
-    "report": Command("make the paper's tables and figures", "elmo-report"),
+    "report": Command("make the paper's tables and figures"),
 }
 
 
@@ -110,7 +109,7 @@ def _parser() -> "LazyParser":
 class LazyParser(argparse.ArgumentParser):
     """
     A parser whose arguments are declared by a function when it is used, because importing them takes time.
-    Its errors are one line.
+    Its errors are one line, which has the likely spelling of an unknown option.
     """
 
     def __init__(
@@ -125,7 +124,17 @@ class LazyParser(argparse.ArgumentParser):
         if self._declare is not None:
             declare, self._declare = self._declare, None
             declare(self)
-        return super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:  # also where it is the parser of a command, whose options are known here
+            self.error(
+                f"unrecognized arguments: {' '.join(map(self._with_likely_spelling, unknown))}"
+            )
+        return parsed, unknown
+
+    def _with_likely_spelling(self, word: str) -> str:
+        flag = word.partition("=")[0]
+        likely = get_close_matches(flag, self._option_string_actions, 1) if flag[:1] == "-" else []
+        return f"{word} (did you mean {likely[0]}?)" if likely else word
 
     def error(self, message: str) -> Any:
         self.exit(2, f"{self.prog}: error: {message}. See {self.prog} --help.\n")
@@ -134,7 +143,7 @@ class LazyParser(argparse.ArgumentParser):
 def declare_command(name: str, parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of a command."""
     declare(parser, module_of(name))
-    if COMMANDS[name].loads_archives:  # As AllenNLP does for its subcommands.
+    if COMMANDS[name].loads_archives:  # As `allennlp` does for `allennlp elmo`.
         parser.add_argument(
             "--include-package",
             action="append",

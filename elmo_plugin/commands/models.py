@@ -1,46 +1,91 @@
-"""`elmo models`: list the models that come with this package."""
+"""`elmo models`: list the models that have a name, and show their cards."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Optional
 
 import elmo_plugin
+from elmo_plugin.arguments import option
+from elmo_plugin.errors import ConfigurationError
 
 DESCRIPTION = """\
-example:
+examples:
   %(prog)s
+  %(prog)s elmo_mini
 
-List the models that come with this package: name, kind, size, and what the head of README.md says.
-Give the name of a biLM in place of its files: elmo embed ... --options-file elmo_mini
+List the models that have a name: name, kind, size, and what the head of their card says. With the name of
+one, show its folder and its card. All but original, which is downloaded, come with this package.
+Give the name of a biLM to a command: elmo embed ... --model elmo_mini
 Give that of a task model in place of its archive, unless the current folder has a file of this name.
 docs/models.md lists the biLMs that others have published.
 """
 
 # As in bilm/model_files.py, from where importing it would take the time of importing torch.
 FOLDER = Path(elmo_plugin.__file__).with_name("pretrained")
+ORIGINAL = "original"
 
 # The file that each kind of model has in its folder.
 _KINDS = {"options.json": "biLM", "config.json": "task model"}
 
 
-def run() -> None:
-    """Print a line for each model of the package."""
-    print("\n".join(model_lines(FOLDER)))
+_ORIGINAL_ROW = (
+    ORIGINAL,
+    "biLM",
+    "374 MB",
+    "the paper's, of AI2; not included, downloaded once; en",
+)
+
+
+@dataclass(frozen=True)
+class ModelsOptions:
+    """Which model to show."""
+
+    name: Optional[str] = option(
+        "show its folder and its card", None, positional=True, nargs="?", metavar="NAME"
+    )
+
+
+OPTIONS = ModelsOptions
+
+
+def run(options: ModelsOptions) -> None:
+    """Print a line for each model, or the folder and the card of one."""
+    if options.name is None:
+        print("\n".join(model_lines(FOLDER)))
+    elif options.name == ORIGINAL:
+        from elmo_plugin.bilm.model_files import ORIGINAL_MODEL
+
+        print(f"{ORIGINAL}: {_ORIGINAL_ROW[-1]}")
+        print(f"{ORIGINAL_MODEL}options.json", f"{ORIGINAL_MODEL}weights.hdf5", sep="\n")
+    else:
+        folders = {file.parent.name: file.parent for file in _model_files(FOLDER)}
+        if options.name not in folders:
+            raise ConfigurationError(
+                f"{options.name}: no such model, expected one of {', '.join([*folders, ORIGINAL])}."
+            )
+        folder = folders[options.name]
+        print(folder, (folder / "README.md").read_text(encoding="utf-8"), sep="\n\n", end="")
 
 
 def model_lines(folder: Path) -> List[str]:
-    """Return a table, with a line of titles, of the models in the folders of a folder."""
+    """Return a table, with a line of titles, of the models in the folders of a folder, and the original."""
     rows = [("name", "kind", "size", "about")]
-    for file in sorted(folder.glob("*/*")):
-        if file.name in _KINDS:
-            files = [path for path in file.parent.rglob("*") if path.is_file()]
-            size = sum(path.stat().st_size for path in files) / 1e6
-            about = _front_matter(file.with_name("README.md"))
-            facts = [about.get(key, "") for key in ("summary", "language", "license")]
-            description = "; ".join(filter(None, facts))
-            rows.append((file.parent.name, _KINDS[file.name], f"{size:.1f} MB", description))
+    for file in _model_files(folder):
+        files = [path for path in file.parent.rglob("*") if path.is_file()]
+        size = sum(path.stat().st_size for path in files) / 1e6
+        about = _front_matter(file.with_name("README.md"))
+        facts = [about.get(key, "") for key in ("summary", "language", "license")]
+        description = "; ".join(filter(None, facts))
+        rows.append((file.parent.name, _KINDS[file.name], f"{size:.1f} MB", description))
+    rows.append(_ORIGINAL_ROW)
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return ["  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows]
+
+
+def _model_files(folder: Path) -> List[Path]:
+    """Return the file of each model that says its kind."""
+    return sorted(file for file in folder.glob("*/*") if file.name in _KINDS)
 
 
 def _front_matter(card: Path) -> Dict[str, str]:

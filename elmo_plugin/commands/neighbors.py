@@ -12,16 +12,15 @@ from elmo_plugin.embedding.neighbors import (
     find_occurrences,
     nearest_occurrences,
 )
-from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource
+from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource, tokenizer_of
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import split_tokens
 
 USAGE = "%(prog)s TEXT (--word WORD | --pool POOL) --sentence SENTENCE [options]"
 
 DESCRIPTION = """\
 examples:
-  %(prog)s news.txt --word play --sentence "They saw a play at the theatre ."
-  %(prog)s news.txt --pool mean --sentence "The bank raised its rates ."
+  %(prog)s news.txt --model elmo_mini --word play --sentence "They saw a play at the theatre ."
+  %(prog)s news.txt --model elmo_mini --pool mean --sentence "The bank raised its rates ."
 
 Show the occurrences of a word in TEXT whose vectors are most similar to that of the word in SENTENCE, by
 cosine similarity (the paper's table 4). With --pool in place of --word, compare whole sentences.
@@ -40,13 +39,13 @@ class NeighborsOptions:
     """What to compare, and what to show."""
 
     text: str = option(
-        "UTF-8, plain or .gz, a tokenized sentence on each line; - for standard input; blank lines are "
-        "skipped",
+        "UTF-8 text, plain or .gz, a tokenized sentence on each line; .parquet; -, standard input",
         positional=True,
         metavar="TEXT",
     )
     sentence: Sequence[str] = option(
-        "tokenized sentence, with the word: show what is nearest; can be repeated", repeat=True
+        "sentence with the word, in tokens as the text is: show what is nearest; can be repeated",
+        repeat=True,
     )
     word: Optional[str] = option("one token, whose occurrences are compared", None)
     pool: Optional[str] = option(
@@ -67,6 +66,7 @@ class NeighborsOptions:
     )
     files: BiLMFiles = option_group("the biLM", BiLMFiles())
     device: DeviceOptions = option_group("what runs it", DeviceOptions())
+    input: InputOptions = option_group("input", InputOptions())
 
     def __post_init__(self) -> None:
         if (self.word is None) == (self.pool is None):
@@ -75,6 +75,7 @@ class NeighborsOptions:
                 "compare the occurrences of a word, or --pool to compare whole sentences."
             )
         check_options(self)
+        self.files.check()
 
 
 OPTIONS = NeighborsOptions
@@ -86,7 +87,7 @@ def run(options: NeighborsOptions) -> None:
     in a sentence is an error before a biLM is loaded.
     """
     queries = [_query(sentence, options) for sentence in options.sentence]
-    source = SentenceSource(options.text, InputOptions(skip_blank=True))
+    source = SentenceSource(options.text, options.input)
     occurrences, num_found = find_occurrences(
         source.sentences(), options.word, source.name, options.ignore_case, options.max_occurrences
     )
@@ -113,6 +114,6 @@ def run(options: NeighborsOptions) -> None:
 
 def _query(sentence: str, options: NeighborsOptions) -> Occurrence:
     """Return the first occurrence of the word in a sentence of the command line; or the sentence."""
-    sentences = [Sentence(0, sentence, split_tokens(sentence))]
+    sentences = [Sentence(0, sentence, tokenizer_of(options.input.tokenizer)(sentence))]
     place = f"--sentence '{sentence}'"
     return find_occurrences(sentences, options.word, place, options.ignore_case).occurrences[0]

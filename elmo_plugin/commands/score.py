@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from elmo_plugin.arguments import check_options, option, option_group
 from elmo_plugin.embedding.elmo_embedder import BiLMFiles, DeviceOptions
-from elmo_plugin.embedding.scoring import BLANK, DEFAULT_MODEL, ScoreTotals, SentenceScorer
+from elmo_plugin.embedding.scoring import BLANK, ScoreTotals, SentenceScorer
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, SentenceSource
 from elmo_plugin.errors import ConfigurationError
@@ -23,15 +23,15 @@ _BEST_HEADER = "probability    forward   backward  word"
 
 DESCRIPTION = f"""\
 examples:
-  %(prog)s sentences.txt
-  %(prog)s sentences.txt --words --output scores.jsonl --options-file my_bilm
-  echo "She opened the {BLANK} and went in ." | %(prog)s - --best 5
+  %(prog)s sentences.txt --model elmo_mini
+  %(prog)s sentences.txt --words --output scores.jsonl --model my_bilm
+  echo "She opened the {BLANK} and went in ." | %(prog)s - --best 5 --model elmo_mini
 
 Print for each sentence of INPUT its perplexity, the mean of both directions', and its log-probability
 (natural logarithm) in each: forward, of the words and the sentence's end; backward, of the words and the
 sentence's begin. Words outside of the vocabulary count as <UNK>. The LSTMs start each sentence from zeros.
 With --best each sentence holds one {BLANK}; the words for it are ranked by the product of the probabilities
-of both directions. JSON lines have the number of the line, from 0, and the same values, unrounded.
+of both directions. JSON lines have the number of the line, from 1, and the same values, unrounded.
 """
 
 
@@ -39,12 +39,6 @@ of both directions. JSON lines have the number of the line, from 0, and the same
 class LanguageModelFiles(BiLMFiles):
     """The files of a biLM with its softmax, see `SentenceScorer.from_files`."""
 
-    options_file: Optional[str] = option(
-        "sizes, JSON: path, URL or hf:// name; or the name of all files: elmo_mini, or a folder that elmo "
-        "export wrote",
-        DEFAULT_MODEL,
-        metavar="FILE",
-    )
     softmax_file: Optional[str] = option(
         "HDF5 with softmax/W and softmax/b, such as AI2's (default: the weights)",
         None,
@@ -81,6 +75,7 @@ class ScoreOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        self.files.check()
         is_for_scores = self.words or self.batches != BatchOptions()
         if self.best is not None and (is_for_scores or self.input.tokenizer != WHITESPACE):
             raise ConfigurationError(
@@ -104,7 +99,7 @@ def run(options: ScoreOptions) -> None:
         raise ConfigurationError(
             f"--output: {options.output} is the file that is read. Give another path."
         )
-    scorer = SentenceScorer.from_files(**asdict(options.files), **asdict(options.device))
+    scorer = SentenceScorer.from_files(**options.files.arguments, **asdict(options.device))
     totals = ScoreTotals()
     contents = _contents(scorer, source, options, totals)
     prints_json = options.output == STANDARD_OUTPUT
@@ -125,17 +120,17 @@ def _contents(
 ) -> Iterator[Dict[str, Any]]:
     """Yield the JSON of each sentence, and add its scores to the totals."""
     if options.best is not None:
-        for line, _, tokens in source.sentences():
-            where = f"{source.name}, line {line + 1}"
+        for line_index, _, tokens in source.sentences():
+            where = f"{source.name}, line {line_index + 1}"
             best = [word._asdict() for word in scorer.best_words(tokens, options.best, where)]
-            yield {"line": line, "tokens": tokens, "best": best}
+            yield {"line": line_index + 1, "tokens": tokens, "best": best}
         return
     sentences, read_ahead = tee(source.sentences())  # as far apart as the scorer reads ahead
     tokens_ahead = (sentence.tokens for sentence in read_ahead)
     scores = scorer.score_sentences(tokens_ahead, **asdict(options.batches))
     for sentence, score in zip(sentences, scores):
         totals.add(score)
-        yield {"line": sentence.line_index, **score.as_json(options.words)}
+        yield {"line": sentence.line_index + 1, **score.as_json(options.words)}
 
 
 def _table_rows(content: Dict[str, Any]) -> Iterator[str]:

@@ -17,8 +17,9 @@ example:
 
 Count the words of a corpus and write the vocabulary of a biLM: the words that its softmax predicts.
 (Its input needs no vocabulary: the biLM reads characters.) The corpus is UTF-8 text, one tokenized
-sentence on each line, tokens separated by white space. The file has the format of bilm-tf: <S>, </S>
-and <UNK>, then one word on each line, by descending frequency; words of equal frequency by code point.
+sentence on each line, tokens separated by white space; blank lines are skipped. The file has the format
+of bilm-tf: <S>, </S> and <UNK>, then one word on each line, by descending frequency; words of equal
+frequency by code point.
 
 Make the file from the training corpus: the sampled softmax derives the frequency of a word from its
 rank. Words that are left out are predicted as <UNK>. With --min-count 1 and no --max-size no word is

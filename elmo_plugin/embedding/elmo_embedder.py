@@ -12,7 +12,7 @@ from torch import Tensor
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.bilm import FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm.batch import CarriedStates
-from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
+from elmo_plugin.bilm.model_files import ORIGINAL, model_choices
 from elmo_plugin.bilm.runners import AUTO, KERNELS, PRECISIONS
 from elmo_plugin.embedding.formats import OutputOptions
 from elmo_plugin.embedding.layers import check_pool, layer_choice, pool_tokens
@@ -47,8 +47,8 @@ class ElmoEmbedder:
 
     # Parameters
 
-    options_file, weight_file : `str` or `PathLike`, optional (default = the paper's model, from its URL)
-        See `BiLM.from_files`. If one name is enough for both, such as `elmo_mini`, leave out the other.
+    options_file, weight_file : `str` or `PathLike`, optional (default = `"original"`, the paper's model)
+        See `BiLM.from_files`. One name is enough for both, such as `elmo_mini`; leave out the other.
     cuda_device : `int`, optional (default = `-1`)
         Index of the GPU to run on; -1 for the CPU.
     stateful : `bool`, optional (default = `False`)
@@ -64,14 +64,15 @@ class ElmoEmbedder:
 
     def __init__(
         self,
-        options_file: Optional[FileName] = ORIGINAL_MODEL + "options.json",
-        weight_file: Optional[FileName] = ORIGINAL_MODEL + "weights.hdf5",
+        options_file: Optional[FileName] = None,
+        weight_file: Optional[FileName] = None,
         cuda_device: int = -1,
         stateful: bool = False,
         **inference: Any,
     ) -> None:
         device = checked_device(cuda_device)  # fails before files are downloaded
-        options_file, weight_file = without_unused_default(options_file, weight_file)
+        if options_file is None and weight_file is None:
+            options_file = ORIGINAL
         bilm = FrozenBiLM.from_files(options_file, weight_file, device, **inference)
         self._set_up(bilm, stateful)
 
@@ -211,7 +212,7 @@ class ElmoEmbedder:
         pool: Optional[str] = None,
     ) -> None:
         """
-        Embed the lines of a file and write the vectors to an HDF5 file, as the command `allennlp elmo` does.
+        Embed the lines of a file and write the vectors to an HDF5 file, as the command `elmo embed` does.
         The file appears when it is complete, and replaces an existing one. Raise as `EmbeddingRun`.
 
         # Parameters
@@ -285,22 +286,43 @@ class ElmoEmbedder:
 
 @dataclass(frozen=True)
 class BiLMFiles:
-    """Options of commands: the files of a biLM, see `ElmoEmbedder`."""
+    """Options of commands: the biLM, by one name or by its two files."""
 
+    model: Optional[str] = option(
+        "elmo_mini or elmo_small; original, the paper's, downloaded once; or a folder or .zip with options "
+        "and weights",
+        None,
+        metavar="NAME",
+    )
     options_file: Optional[str] = option(
-        "sizes, JSON: path, URL or hf:// name; elmo_mini, a folder or a .zip names both files (default: "
-        "the paper's, downloaded once)",
+        "in place of --model, with --weight-file: sizes, JSON: path, URL or hf:// name",
         None,
         metavar="FILE",
     )
     weight_file: Optional[str] = option(
-        "weights, HDF5: path, URL or hf:// name", None, metavar="FILE"
+        "with --options-file: weights, HDF5: path, URL or hf:// name", None, metavar="FILE"
     )
+
+    def check(self) -> None:
+        """Raise `ConfigurationError` unless either `model` or both files are given."""
+        given = [
+            f"--{name.replace('_', '-')}"
+            for name in ("options_file", "weight_file")
+            if getattr(self, name)
+        ]
+        if (len(given), self.model is None) not in ((0, False), (2, True)):
+            found = " and ".join(["--model"] * (self.model is not None) + given) or "no model"
+            raise ConfigurationError(
+                f"found {found}, expected --model: {model_choices()}. Or give two separate files, "
+                "--options-file and --weight-file."
+            )
 
     @property
     def arguments(self) -> Dict[str, Any]:
-        """Arguments of `ElmoEmbedder`. Empty if no file is given: then its default is used."""
-        return asdict(self) if self != BiLMFiles() else {}
+        """Arguments of `ElmoEmbedder`: the fields, with `model` as `options_file`."""
+        values = asdict(self)
+        values["options_file"] = values.pop("model") or self.options_file
+        return values
 
 
 @dataclass(frozen=True)

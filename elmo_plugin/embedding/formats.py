@@ -178,7 +178,7 @@ class ParquetFormat(OutputFormat):
         lines, texts, tokens = map(list, zip(*sentences))
         columns = {
             "source": [source] * len(sentences),
-            "line": lines,
+            "line": [line + 1 for line in lines],
             "sentence": texts,
             "tokens": tokens,
         }
@@ -203,7 +203,7 @@ class NpyFormat(OutputFormat):
       `(num_sentences, num_layers, dim)`;
     - `offsets.npy`, `(num_sentences + 1,)`, int64: the vectors of sentence i are
       `vectors[offsets[i] : offsets[i + 1]]`; not if they are pooled;
-    - `lines.npy`, `(num_sentences,)`, int64: the line number of each sentence, from 0;
+    - `lines.npy`, `(num_sentences,)`, int64: the line number of each sentence, from 1;
     - `sentences.jsonl`: for each sentence a JSON object with `line`, `sentence` and `tokens`;
     - `_embedding.json`: how the output was made.
     """
@@ -229,7 +229,8 @@ class NpyFormat(OutputFormat):
                     # Tokens first, so that the sentences are one array: (num_tokens, num_layers, dim)
                     vectors = vectors.swapaxes(0, 1)
                 vectors_file.write(numpy.ascontiguousarray(vectors).data)
-                line, text, tokens = sentence
+                line_index, text, tokens = sentence
+                line = line_index + 1
                 lines[row], offsets[row + 1] = line, offsets[row] + len(tokens)
                 content = {"line": line, "sentence": text, "tokens": tokens}
                 sentences_file.write(json.dumps(content, ensure_ascii=False).encode() + b"\n")

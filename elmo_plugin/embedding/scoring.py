@@ -1,5 +1,6 @@
 """Score sentences with a biLM and its softmax: log-probabilities of words, perplexity, the best words."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm import FrozenBiLM
-from elmo_plugin.bilm.lm_vocabulary import SPECIALS, VOCABULARY_NAME, LMVocabulary
+from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.model_files import is_many_langs, local_path, resolve_model_files
 from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, perplexities, softmax_of
 from elmo_plugin.bilm.weights import read_group
@@ -18,9 +19,10 @@ from elmo_plugin.embedding.sentence_batches import DEFAULT_BATCH_SIZE
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName
 
-DEFAULT_MODEL = "elmo_mini"
 # The token in the place of the word to find.
 BLANK = "___"
+# Words that stand for others or for sentence marks, such as WikiText's <unk>, are not offered for a blank.
+_MARK = re.compile(r"</?s>|<unk>", re.IGNORECASE)
 DEFAULT_NUM_BEST = 10
 
 
@@ -114,7 +116,7 @@ class WordForBlank(NamedTuple):
     forward: float  # its log-probability after the tokens before the blank
     backward: float  # and before those after it
     # The product of both probabilities, divided by the sum of these products over all words of the
-    # vocabulary without `<S>`, `</S>` and `<UNK>`.
+    # vocabulary that can be offered: those without `<S>`, `</S>` or `<UNK>` in them, in any case.
     probability: float
 
 
@@ -146,11 +148,17 @@ class SentenceScorer:
         self.vocabulary = vocabulary
         self._embedder = ElmoEmbedder.from_bilm(bilm)
         self._softmax = softmax.to(bilm.device)
+        # Indices of the words that are offered for a blank.
+        self._offered = [
+            index
+            for index, word in enumerate(vocabulary.words)
+            if word != BLANK and not _MARK.search(word)
+        ]
 
     @classmethod
     def from_files(
         cls,
-        options_file: FileName = DEFAULT_MODEL,
+        options_file: Optional[FileName],
         weight_file: Optional[FileName] = None,
         softmax_file: Optional[FileName] = None,
         vocabulary_file: Optional[FileName] = None,
@@ -162,10 +170,9 @@ class SentenceScorer:
 
         # Parameters
 
-        options_file : `str` or `PathLike`, optional (default = `"elmo_mini"`)
-            The options (JSON); or the name of all files: `elmo_mini`, or a folder that `elmo export` wrote.
-        weight_file : `str` or `PathLike`, optional
-            The weights (HDF5) of the biLM.
+        options_file, weight_file : `str` or `PathLike`
+            See `BiLM.from_files`. One name is enough for all files: `elmo_mini`, or a folder that `elmo
+            export` wrote.
         softmax_file : `str` or `PathLike`, optional (default = the weight file)
             An HDF5 file with the group `softmax`, such as those that AI2 publishes.
         vocabulary_file : `str` or `PathLike`, optional (default = `vocab.txt` beside the weights)
@@ -229,13 +236,13 @@ class SentenceScorer:
         forward_states, backward_states = self._top_layer([sentence])[0].chunk(2, dim=1)
         # No state has read the blank: (2, projection_dim)
         states = torch.stack([forward_states[blank - 1], backward_states[blank + 1]])
-        # (2, num_words of the vocabulary without the special ones)
-        log_probabilities = self._softmax.log_probabilities(states)[:, len(SPECIALS) :]
+        # (2, number of words that can be offered)
+        log_probabilities = self._softmax.log_probabilities(states)[:, self._offered]
         products = log_probabilities.sum(dim=0).softmax(dim=0)
         best = products.topk(min(num_words, len(products)))
         columns = (*log_probabilities[:, best.indices], best.values)
         return [
-            WordForBlank(self.vocabulary.words[len(SPECIALS) + index], *numbers)
+            WordForBlank(self.vocabulary.words[self._offered[index]], *numbers)
             for index, *numbers in zip(*(row.tolist() for row in (best.indices, *columns)))
         ]
 

@@ -55,7 +55,9 @@ class InputOptions:
         None,
         metavar="NAME",
     )
-    skip_blank: bool = option("leave out blank lines; others keep their numbers", False)
+    skip_blank: bool = option(
+        "leave out blank lines, else they are an error; other lines keep their numbers", False
+    )
     # Not an argument of commands. Pretraining accepts them: a large corpus has some.
     accept_control_characters: bool = False
 
@@ -154,7 +156,7 @@ class SentenceSource:
                     raise ConfigurationError(
                         f"{self.name}, {self._place} {index + 1}: found the control character "
                         f"U+{ord(control.group()):04X} at character {control.start() + 1}, expected text. "
-                        "Remove such characters."
+                        "Replace such characters by spaces."
                     )
                 is_empty = False
                 yield index, text, tokens

@@ -6,6 +6,7 @@ from typing import Any, Dict, Iterable, Optional, Sequence, Union
 import numpy
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
+from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.embedding.elmo_embedder import DEFAULT_BATCH_SIZE, ElmoEmbedder
 from elmo_plugin.embedding.layers import (
     AVERAGE,
@@ -32,8 +33,8 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     # Parameters
 
-    options_file, weight_file : `str` or `PathLike`, optional
-        See `BiLM.from_files`. If one name is enough for both files, leave out the other.
+    options_file, weight_file : `str` or `PathLike`
+        See `BiLM.from_files`. One name is enough for both, such as `elmo_mini`; leave out the other.
     layer : `int` or `str`, optional (default = `"average"`)
         0 for the token representation, 1, 2, ... for LSTM layers, -1 for the last one, or `average`, the mean
         of all.
@@ -49,7 +50,7 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     """
 
     # scikit-learn finds the parameters in the signature of the constructor that is made of these fields.
-    options_file: Optional[FileName] = "elmo_mini"
+    options_file: Optional[FileName] = None
     weight_file: Optional[FileName] = None
     _: KW_ONLY
     layer: Layer = AVERAGE
@@ -106,7 +107,11 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         names = ("options_file", "weight_file", "cuda_device", "precision", "kernel")
         settings = {name: getattr(self, name) for name in names}
         if getattr(self, "_loaded", (None,))[0] != settings:
-            self._loaded = (settings, ElmoEmbedder(**settings))
+            files = resolve_model_files(self.options_file, self.weight_file)
+            embedder = ElmoEmbedder(
+                *files, self.cuda_device, precision=self.precision, kernel=self.kernel
+            )
+            self._loaded = (settings, embedder)
         return self._loaded[1]
 
     def __getstate__(self) -> Dict[str, Any]:

@@ -21,6 +21,7 @@ from thinc.types import Floats2d
 from thinc.util import get_torch_default_device
 from torch import Tensor
 
+from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.layers import cosine_similarities
 from elmo_plugin.embedding.sentence_batches import BatchOptions
@@ -61,8 +62,8 @@ class ElmoComponent:
 
     nlp, name
         The pipeline, and the name of the component in it.
-    options_file, weight_file : `str`, optional
-        See `BiLM.from_files`. If one name is enough for both files, leave out the other.
+    options_file, weight_file : `str`
+        See `BiLM.from_files`. One name is enough for both, such as `elmo_mini`; leave out the other.
     layers : `str`, optional (default = `"mix"`)
         `mix`, a weighted sum of the layers; `top`, the last one; or `all`, where `doc.tensor` has the mix.
     scalar_mix_parameters : `List[float]`, optional (default = all 0, the mean of the layers)
@@ -101,7 +102,8 @@ class ElmoComponent:
                 "layer does not use. Leave them out, or set layers to 'mix'."
             )
         settings: Dict[str, Any] = {"precision": self.precision, "kernel": self.kernel}
-        embedder = ElmoEmbedder(self.options_file, self.weight_file, self.cuda_device, **settings)
+        files = resolve_model_files(self.options_file, self.weight_file)
+        embedder = ElmoEmbedder(*files, self.cuda_device, **settings)
         self._layers_of = _reader_of(embedder, self.batch_size)
         mix = ScalarMix(embedder.num_layers, initial_scalar_parameters=self.scalar_mix_parameters)
         self._weights = mix.normalized_weights.detach().numpy()  # (num_layers,)
@@ -162,8 +164,7 @@ def elmo_layer(
     """
     device = get_torch_default_device()
     embedder = ElmoEmbedder(
-        options_file,
-        weight_file,
+        *resolve_model_files(options_file, weight_file),
         -1 if device.type == "cpu" else device.index or 0,
         precision=precision,
         kernel=kernel,

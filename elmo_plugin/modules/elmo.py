@@ -150,9 +150,8 @@ class Elmo(torch.nn.Module):
     # Parameters
 
     options_file, weight_file : `str`
-        bilm-tf's files: path, URL or `hf://` name. One name is enough for both, and the other argument is
-        `None`, if it names a biLM of this package, such as `elmo_mini`, or a folder or `.zip` with both.
-    num_output_representations : `int`
+        See `BiLM.from_files`. One name is enough for both, such as `elmo_mini`; leave out the other.
+    num_output_representations : `int`, optional (default = `1`)
         Number of scalar mixes; 2 for ELMo at the input and the output of a task RNN.
     requires_grad : `bool`, optional (default = `False`)
         Fine-tune the biLM.
@@ -195,8 +194,8 @@ class Elmo(torch.nn.Module):
     def __init__(
         self,
         options_file: Optional[str],
-        weight_file: Optional[str],
-        num_output_representations: int,
+        weight_file: Optional[str] = None,
+        num_output_representations: int = 1,
         requires_grad: bool = False,
         do_layer_norm: bool = False,
         dropout: float = 0.5,

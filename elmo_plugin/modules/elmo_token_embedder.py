@@ -11,7 +11,7 @@ from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from allennlp.modules.token_embedders import TokenEmbedder
 from torch import Tensor
 
-from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
+from elmo_plugin.bilm.model_files import ORIGINAL
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo import DEFAULT_MAX_TOKENS, Elmo
 
@@ -65,8 +65,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
 
     # Parameters
 
-    options_file, weight_file : `str`, optional (default = the paper's model, from its URL)
-        See `Elmo`. If one name is enough for both, such as `elmo_mini`, leave out the other.
+    options_file, weight_file : `str`, optional (default = `"original"`, the paper's model)
+        See `Elmo`. One name is enough for both, such as `elmo_mini`; leave out the other.
     do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, top_layer_only, max_tokens,
     inference
         See `Elmo`.
@@ -88,8 +88,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
 
     def __init__(
         self,
-        options_file: Optional[str] = ORIGINAL_MODEL + "options.json",
-        weight_file: Optional[str] = ORIGINAL_MODEL + "weights.hdf5",
+        options_file: Optional[str] = None,
+        weight_file: Optional[str] = None,
         do_layer_norm: bool = False,
         dropout: float = 0.5,
         requires_grad: bool = False,
@@ -105,7 +105,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
         **inference: Any,
     ) -> None:
         super().__init__()
-        options_file, weight_file = without_unused_default(options_file, weight_file)
+        if options_file is None and weight_file is None:
+            options_file = ORIGINAL
         if namespace_to_cache is not None:
             if vocab_to_cache is not None:
                 raise ConfigurationError("Give vocab_to_cache or namespace_to_cache, not both.")

@@ -81,5 +81,5 @@ def _no_mix(model: Module, archive_file: str) -> ConfigurationError:
         )
     return ConfigurationError(
         f"{archive_file}: the model holds no mix, expected a task model with ELMo. For the layers of a "
-        "pretrained biLM, export it with elmo-export and give its files with --all, --top or --average."
+        "pretrained biLM, export it with `elmo export`, and give its folder by --model."
     )

@@ -35,8 +35,8 @@ class PlacedElmo(torch.nn.Module, FromParams):
     # Parameters
 
     options_file, weight_file : `str`
-        See `Elmo`. One of them is enough for a name such as `elmo_mini`. With the placement `none` no file is
-        read.
+        See `Elmo`. One name is enough for both, such as `elmo_mini`; leave out the other. With the placement
+        `none` no file is read.
     placement : `str`, optional (default = `"input"`)
         `input`, `output`, `both` or `none`.
     indexer : `str`, optional (default = `"elmo"`)

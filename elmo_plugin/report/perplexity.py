@@ -13,7 +13,7 @@ from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
 from elmo_plugin.pretraining.corpus import find_corpus, read_sentences
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
-from elmo_plugin.report.probes import DEFAULT_BILM, is_archive
+from elmo_plugin.report.probes import check_model_is_named, is_archive
 from elmo_plugin.report.runs import METRICS_NAME, RunOptions, read_metrics, train
 from elmo_plugin.report.tables import FAILED, Part, Report, check_option, settings_of, write_report
 from elmo_plugin.report.variants import Experiment, check_name, for_file_names
@@ -52,8 +52,8 @@ class PerplexityOptions(RunOptions):
     data of a task.
 
     examples:
-      elmo report perplexity --text sst sst_train.txt sst_dev.txt -s results
-      elmo report perplexity --bilm my_bilm runs/bilm/model.tar.gz -s results \\
+      elmo report perplexity --model elmo_mini --text sst sst_train.txt sst_dev.txt -s results
+      elmo report perplexity --model my_bilm runs/bilm/model.tar.gz -s results \\
           --text sst sst_train.txt sst_dev.txt --text snli snli_train.txt snli_dev.txt
 
     Needs biLMs with the softmax that they were trained with: elmo_mini, archives of pretraining, and files
@@ -63,9 +63,10 @@ class PerplexityOptions(RunOptions):
     text: Sequence[TaskText] = option(
         "a text: its name and two files; repeat the flag for more texts"
     )
-    bilm: Sequence[str] = option(
-        "elmo_mini; a folder with options.json, weights.hdf5 and vocab.txt; or an archive, model.tar.gz",
-        (DEFAULT_BILM,),
+    model: Sequence[str] = option(
+        "elmo_mini or elmo_small; a folder with options.json, weights.hdf5 and vocab.txt; or an archive, "
+        "model.tar.gz",
+        (),
         metavar="NAME",
     )
     config: str = option(
@@ -76,12 +77,13 @@ class PerplexityOptions(RunOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_model_is_named(self.model)
         names = [text.name for text in self.text]
         for name in names:
             check_name("--text", name)
         for flag, found in (
             ("--text", names),
-            ("--bilm", [for_file_names(name) for name in self.bilm]),
+            ("--model", [for_file_names(name) for name in self.model]),
         ):
             are_distinct = len(set(found)) == len(found) > 0
             check_option(
@@ -107,9 +109,9 @@ def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
     texts = {
         text.name: write_task_text(text, folder / "texts" / text.name) for text in options.text
     }
-    vocabularies = {name: write_vocabulary(name, folder / "vocabularies") for name in options.bilm}
+    vocabularies = {name: write_vocabulary(name, folder / "vocabularies") for name in options.model}
     runs = {}
-    for bilm, (text, files) in product(options.bilm, texts.items()):
+    for bilm, (text, files) in product(options.model, texts.items()):
         experiment = _experiment(options, bilm, vocabularies[bilm], text, files)
         for seed in options.seeds:
             runs[text, bilm, seed] = experiment.run(experiment.name, {}, seed)
@@ -120,7 +122,7 @@ def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
         [*key[:2], *_perplexities(folder / runs[key].name), minutes]
         for key, minutes in trained.scores["minutes"].dropna().items()
     ]
-    table = _table(texts, options.bilm, rows)
+    table = _table(texts, options.model, rows)
     part = Part(
         "Perplexity before and after adapting the biLM to a task's text",
         table.reset_index(),
@@ -136,7 +138,7 @@ def write_vocabulary(name: str, folder: Path) -> Path:
     if start.softmax is None or start.words is None:
         missing = f"no {VOCABULARY_NAME} beside its weights" if start.softmax else "no softmax"
         raise ConfigurationError(
-            f"--bilm {name}: found {missing}, expected the softmax that it was trained with, and its "
+            f"--model {name}: found {missing}, expected the softmax that it was trained with, and its "
             "words: without them a biLM predicts nothing. Give the archive of its training, or the files "
             "that `elmo export` wrote from it."
         )

@@ -73,7 +73,8 @@ class PosOptions(ProbeOptions):
     FILE is CoNLL-2012, or a folder of *.gold_conll files: its fifth column is the part of speech.
 
     example:
-      elmo report pos --train data/srl/train.gold_conll --test data/srl/test.gold_conll -s results
+      elmo report pos --model elmo_mini -s results \\
+          --train data/srl/train.gold_conll --test data/srl/test.gold_conll
 
     Writes pos (.md, .csv, .json, .png, .svg), and pos-differences with the differences of each pair of
     layers.
@@ -177,7 +178,7 @@ def compare_tags(options: PosOptions) -> Report:
         seed: [sentences[row] for row in default_rng(seed).permutation(len(sentences))[:num_chosen]]
         for seed in options.seeds
     }
-    bilm = load_bilm(options.bilm)
+    bilm = load_bilm(options.model)
     scores = _measure(options, bilm, training, test)
     table = layer_table(PROBE, scores, bilm)
     strengths = scores.pop("C").groupby(level=LEVELS[:2], sort=False)

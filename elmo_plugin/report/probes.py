@@ -9,10 +9,11 @@ from allennlp.common.tqdm import Tqdm
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.bilm.model_files import is_task_model
+from elmo_plugin.bilm.model_files import is_task_model, model_choices
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.embedding.elmo_embedder import DeviceOptions, checked_device
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.starting_point import bilm_in
 from elmo_plugin.report.figures import draw_layers
 from elmo_plugin.report.tables import (
@@ -28,7 +29,6 @@ from elmo_plugin.report.tables import (
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
 
-DEFAULT_BILM = "elmo_mini"
 RANDOM_WEIGHTS = "random weights"  # the control, in tables
 LEVELS = ["vectors", "layer", "seed"]  # of the rows of scores; the layer of a baseline is ""
 
@@ -45,21 +45,22 @@ class ProbeOptions(ReportOptions, DeviceOptions):
     """Options of all reports that probe the layers of a biLM."""
 
     control: bool = option("measure a biLM of the same sizes with random weights too", True)
-    bilm: str = option(
-        "elmo_mini; a folder with options.json and weights.hdf5; a .zip with both; or an archive that "
-        "holds a biLM, model.tar.gz or the name of a task model",
-        DEFAULT_BILM,
+    model: str = option(
+        "elmo_mini or elmo_small; original, the paper's, downloaded once; a folder or .zip with options and "
+        "weights; or an archive that holds a biLM, model.tar.gz or the name of a task model",
+        "",
         metavar="NAME",
     )
 
     def __post_init__(self) -> None:
+        check_model_is_named(self.model)
         ReportOptions.__post_init__(self)
         DeviceOptions.__post_init__(self)
 
     @property
     def bilm_name(self) -> str:
         """Return the name of the biLM in tables."""
-        return without_machine_paths(self.bilm)
+        return without_machine_paths(self.model)
 
     def embedders(self, bilm: BiLM) -> Iterator[Tuple[str, Sequence[int], ElmoEmbedder]]:
         """
@@ -95,6 +96,14 @@ class Probe(NamedTuple):
 def is_archive(name: str) -> bool:
     """Return whether a name is that of an archive of AllenNLP."""
     return name.endswith(".tar.gz") or is_task_model(name)
+
+
+def check_model_is_named(models: Sequence[str]) -> None:
+    """Raise `ConfigurationError` without a name."""
+    if not models:
+        raise ConfigurationError(
+            f"found no model, expected --model: {model_choices()}; or an archive that holds a biLM."
+        )
 
 
 def load_bilm(name: str) -> BiLM:

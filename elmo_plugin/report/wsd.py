@@ -81,8 +81,8 @@ class SenseOptions(ProbeOptions):
       {"tokens": ["that", "is", "hard", "to", "do"], "index": 2, "sense": "HARD1"}
 
     examples:
-      elmo report wsd data/wsd/*.jsonl -s results
-      elmo report wsd data/wsd/*.jsonl -s results --bilm my_bilm --folds 3
+      elmo report wsd data/wsd/*.jsonl --model elmo_mini -s results
+      elmo report wsd data/wsd/*.jsonl --model my_bilm -s results --folds 3
 
     Writes wsd (.md, .csv, .json, .png, .svg), and wsd-differences with the differences of each pair of
     layers.
@@ -203,7 +203,7 @@ class NearestMean(ClassifierMixin, BaseEstimator):
 def compare_senses(options: SenseOptions) -> Report:
     """Measure how well each layer of a biLM distinguishes the senses of words, and write the report."""
     words = [read_senses(path, options.folds) for path in options.files]
-    bilm = load_bilm(options.bilm)
+    bilm = load_bilm(options.model)
     scores_of_words = _measure(options, words, bilm)
     scores = scores_of_words.groupby(level=LEVELS, sort=False).mean()
     table = layer_table(PROBE, scores, bilm)

@@ -1,7 +1,7 @@
 """Options of the server, and the limits of requests."""
 
 from dataclasses import dataclass
-from typing import Optional, Sequence
+from typing import Sequence
 
 from elmo_plugin.arguments import check_options, option, option_group
 
@@ -60,13 +60,10 @@ class ServeOptions:
         metavar="NAME",
     )
     cuda_device: int = option("index of the GPU; -1 for the CPU", -1, metavar="N")
-    options_file: str = option(
-        "sizes of the biLM of nearest occurrences, JSON: path, URL or hf:// name; elmo_mini, or a .zip, "
-        "names both files",
+    model: str = option(
+        "biLM of nearest occurrences: elmo_mini, elmo_small or original; or a folder or .zip with options "
+        "and weights",
         "elmo_mini",
-        metavar="FILE",
-    )
-    weight_file: Optional[str] = option(
-        "its weights, HDF5: path, URL or hf:// name", None, metavar="FILE"
+        metavar="NAME",
     )
     limits: Limits = option_group("limits", Limits())

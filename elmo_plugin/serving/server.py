@@ -31,8 +31,8 @@ def serve(options: ServeOptions) -> None:
     # The address first, since loading takes seconds. Clients that connect meanwhile wait.
     with bound_socket(options.host, options.port) as bound:
         models = [ServedModel(name, archives[name], limits, device) for name in archives]
-        embedder = ElmoEmbedder(options.options_file, options.weight_file, cuda_device=device)
-        words = WordsInContext(options.options_file, embedder, limits)
+        embedder = ElmoEmbedder(options.model, cuda_device=device)
+        words = WordsInContext(options.model, embedder, limits)
         app = make_app(models, words, limits, [options.host, *options.allowed_host])
         host, port = bound.getsockname()[:2]
         address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

@@ -4,9 +4,9 @@
 //
 //   export LM_TRAIN=...        files or globs of training text, separated by commas: one tokenized sentence per line
 //   export LM_HELDOUT=...      held-out text, likewise
-//   export LM_VOCABULARY=...   from: allennlp elmo-vocab "$LM_TRAIN" --output vocab.txt
+//   export LM_VOCABULARY=...   from: elmo vocab "$LM_TRAIN" --output vocab.txt
 //   allennlp train training_configs/bilm.jsonnet -s runs/bilm --include-package elmo_plugin
-//   allennlp elmo-export runs/bilm/model.tar.gz runs/bilm/export --include-package elmo_plugin
+//   elmo export runs/bilm/model.tar.gz runs/bilm/export
 //
 // As bilm-tf trains: 128 streams of 20 words for each GPU, state carried across batches; sampled softmax with 8192
 // negatives; Adagrad 0.2 with accumulator 1.0; gradients clipped at 10; dropout 0.1.

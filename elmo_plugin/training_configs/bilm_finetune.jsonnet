@@ -6,7 +6,7 @@
 //   export LM_HELDOUT=...      files of held-out text of the same domain
 //   export LM_VOCABULARY=...   the vocabulary of its softmax: vocab.txt from that folder, or elmo_mini
 //   allennlp train training_configs/bilm_finetune.jsonnet -s runs/domain --include-package elmo_plugin
-//   allennlp elmo-export runs/domain/model.tar.gz runs/domain/export --include-package elmo_plugin
+//   elmo export runs/domain/model.tar.gz runs/domain/export
 //
 // metrics_before.json in the run's folder has the perplexity before, metrics.json that of the best epoch.
 //

@@ -1,14 +1,16 @@
+import logging
 import re
 import shutil
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, Optional, Tuple
 
 import pytest
 import torch
 
-from elmo_plugin import BiLM, ElmoEmbedder
+from elmo_plugin import BiLM, Elmo, ElmoEmbedder
 from elmo_plugin.bilm import model_files
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles, of_allennlp
@@ -55,7 +57,8 @@ def test_one_name_names_both_files(kind: str, pretrained: Path, bilm_files: BiLM
     pairs: Tuple[Tuple[Optional[str], ...], ...] = ((name,), (name, name), (None, name))
     for names in pairs:
         assert_same_weights(BiLM.from_files(*names), expected)
-    # Its other argument has a default.
+    assert Elmo(name, num_output_representations=2).get_output_dim() == expected.get_output_dim()
+    assert ElmoEmbedder(weight_file=name).get_output_dim() == expected.get_output_dim()
     assert ElmoEmbedder(name).get_output_dim() == expected.get_output_dim()
     with pytest.raises(ConfigurationError, match=f"but {name} names both files. Leave the other"):
         BiLM.from_files(name, bilm_files.weight_file)
@@ -170,17 +173,29 @@ def test_a_damaged_zip_is_refused_and_leaves_nothing(
     assert list(cache.iterdir()) == []
 
 
+CHOICES = (
+    r"elmo_mini, elmo_small, original \(the paper's, which is downloaded\), or a folder or \.zip"
+)
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
         ({"options_file": "no/such/file"}, "^options_file: cannot find no/such/file"),
         ({"weight_file": "no/such/file"}, "^weight_file: cannot find no/such/file"),
-        ({"weight_file": "hf://a b/c/d"}, "^weight_file: cannot find hf://a b/c/d"),
-        ({"options_file": None}, r"^Found \{'options_file': None, .* expected the options"),
-        ({"options_file": None, "weight_file": None}, "'weight_file': None.*expected the options"),
+        ({"options_file": None}, "hdf5: one file, expected both files of a model.*--weight-file"),
+        ({"weight_file": None}, "json: one file, expected both files of a model.*options_file and"),
+        (
+            {"options_file": None, "weight_file": None},
+            f"^No model is named, expected one: {CHOICES}",
+        ),
         (
             {"options_file": "elmo_tset", "weight_file": None},
-            r"\(no such file or folder\), .* this package: elmo_mini, elmo_small\.",
+            f"^elmo_tset: no such model, expected {CHOICES}",
+        ),
+        (
+            {"options_file": "original", "weight_file": "w.hdf5"},
+            "options_file is original and weight_file is w.hdf5, but original names both files",
         ),
     ],
 )
@@ -201,13 +216,73 @@ def test_downloads_need_the_package_cached_path(
         BiLM.from_files(bilm_files.options_file, "https://x.org/w.hdf5")
 
 
-def test_an_unreachable_url_is_named(
-    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+class Refused(OSError):
+    response = SimpleNamespace(status_code=403)
+
+
+@pytest.mark.parametrize(
+    "error, reason",
+    [
+        (ConnectionError("no route to 1.2.3.4\n" * 20), "ConnectionError"),
+        (Refused("of requests"), "HTTP status 403"),
+        (ValueError("a name of a hub"), "ValueError"),
+    ],
+)
+def test_a_failed_download_is_one_short_line(
+    error: Exception,
+    reason: str,
+    bilm_files: BiLMFiles,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
-        raise ConnectionError("no route to host")
+        logging.getLogger("urllib3.connectionpool").warning("Retrying, 1.2.3.4")
+        raise error
 
     pytest.importorskip("cached_path")
     monkeypatch.setattr("cached_path.cached_path", refuse)
-    with pytest.raises(ConfigurationError, match=r"weight_file: .*no route to host"):
-        BiLM.from_files(bilm_files.options_file, "https://example.org/weights.hdf5")
+    url = "https://example.org/weights.hdf5"
+    with pytest.raises(ConfigurationError) as raised:
+        BiLM.from_files(bilm_files.options_file, url)
+    assert str(raised.value) == (
+        f"weight_file: {url} could not be downloaded ({reason}). Check the address and the connection. No "
+        "download is needed for elmo_mini, elmo_small."
+    )
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("names", [(), ("original",)])
+def test_the_original_model_is_the_embedders_default_and_is_downloaded(
+    names: Tuple[str, ...], bilm_files: BiLMFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(url: str, **unused: object) -> str:
+        assert url.startswith(model_files.ORIGINAL_MODEL)
+        return bilm_files.options_file if url.endswith("options.json") else bilm_files.weight_file
+
+    pytest.importorskip("cached_path")
+    monkeypatch.setattr("cached_path.cached_path", fetch)
+    expected = BiLM.from_files(*bilm_files)
+    embedder = ElmoEmbedder(*names)
+    assert embedder.elmo_bilm.options == expected.options
+    TokenEmbedder = of_allennlp("modules.token_embedders.TokenEmbedder")
+    Params = of_allennlp("common.Params")
+    config = {"type": "elmo", **dict(zip(["options_file"], names))}
+    assert_same_weights(TokenEmbedder.from_params(Params(config)).elmo.bilm, expected)
+    assert_same_weights(BiLM.from_files("original"), expected)
+    # A folder of this name is named by its path.
+    monkeypatch.chdir(tmp_path)
+    Path("original").mkdir()
+    with pytest.raises(ConfigurationError, match=r"^\./original: found options\*\.json: none"):
+        BiLM.from_files("./original")
+
+
+def test_options_alone_are_not_paired_with_the_original_weights(bilm_files: BiLMFiles) -> None:
+    TokenEmbedder = of_allennlp("modules.token_embedders.TokenEmbedder")
+    Params = of_allennlp("common.Params")
+    for key, file in bilm_files._asdict().items():
+        for make in (
+            lambda files: ElmoEmbedder(**files),
+            lambda files: TokenEmbedder.from_params(Params({"type": "elmo", **files})),
+        ):
+            with pytest.raises(ConfigurationError, match="one file, expected both files"):
+                make({key: file})

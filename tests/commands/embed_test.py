@@ -15,7 +15,6 @@ from allennlp.commands import main
 
 from elmo_plugin import ElmoEmbedder, batch_to_ids
 from elmo_plugin.compat.archives import opened_archive
-from elmo_plugin.embedding.elmo_embedder import BiLMFiles
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles as TinyBiLMFiles
 
@@ -73,9 +72,6 @@ class TestFlagsOfAllenNlp09:
         layers_of_lines = [embedder.embed_sentence(line.split()) for line in LINES]
         functions = {"all": numpy.asarray, "top": lambda x: x[-1], "average": lambda x: x.mean(0)}
         check_vectors(datasets, [functions[choice](layers) for layers in layers_of_lines])
-
-    def test_the_papers_model_is_the_default(self) -> None:
-        assert BiLMFiles().arguments == {}
 
 
 class TestFurtherFlags:
@@ -135,7 +131,7 @@ def test_a_full_disk_is_one_line(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    arguments = ["in.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"]
+    arguments = ["in.txt", "out.hdf5", "--top", "--model", "elmo_mini"]
     monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", *arguments])
     with pytest.raises(SystemExit, match="2"):
         main()

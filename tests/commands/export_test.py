@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from elmo_plugin.bilm import program
+from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
 from elmo_plugin.commands.export import PROGRAM_SUFFIXES
 from elmo_plugin.commands.main import main
 
@@ -16,7 +17,7 @@ def test_the_name_of_a_program_says_the_format(
     exported = []
     monkeypatch.setattr(program, "export_program", lambda *arguments: exported.append(arguments))
     output = tmp_path / "mini.pt2"
-    main(["export", "elmo_mini", str(output)])
+    main(["export", "--model", "elmo_mini", str(output)])
     assert capsys.readouterr().out == f"{output}\n"
     ((bilm, file),) = exported
     assert (file, bilm.get_output_dim(), bilm.is_frozen) == (str(output), 256, True)
@@ -24,7 +25,11 @@ def test_the_name_of_a_program_says_the_format(
 
     output.touch()
     with pytest.raises(SystemExit, match="2"):
-        main(["export", "elmo_mini", str(output)])
+        main(["export", "--model", "elmo_mini", str(output)])
     assert "mini.pt2 exists, expected a new path" in capsys.readouterr().err
-    main(["export", "elmo_mini", str(output), "--overwrite"])
+    options, weights = (
+        str(PRETRAINED_FOLDER / "elmo_mini" / name) for name in ("options.json", "weights.hdf5")
+    )
+    files = ["--options-file", options, "--weight-file", weights]
+    main(["export", *files, str(output), "--overwrite"])
     assert len(exported) == 2

@@ -1,4 +1,4 @@
-"""The console script `elmo`: help, errors, and the same commands as those of `allennlp`."""
+"""The console script `elmo`: help and errors; and `allennlp elmo`."""
 
 import argparse
 import os
@@ -13,13 +13,16 @@ from allennlp.commands.subcommand import Subcommand
 from elmo_plugin import __version__
 from elmo_plugin.commands import embed as embed_command
 from elmo_plugin.commands import main as main_module
+from elmo_plugin.commands import report as report_command
 from elmo_plugin.commands.main import COMMANDS, LazyParser, main
 from elmo_plugin.commands.report import REPORTS
 from elmo_plugin.errors import ConfigurationError
 
 LINES = ["a b", "c"]  # of `in.txt`
+MODEL = ("--model", "elmo_mini")
 SCREEN_LINES, COLUMNS = 75, 100  # a screen and a half
-WITHOUT_TORCH = [name for name in COMMANDS if name not in ("embed", "neighbors", "score")]
+WITH_MODEL = ("embed", "neighbors", "score")
+WITHOUT_TORCH = [name for name in COMMANDS if name not in (*WITH_MODEL, "export")]
 
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -106,19 +109,37 @@ def test_the_version(capsys: Any) -> None:
     assert capsys.readouterr().out == f"elmo_plugin {__version__}\n"
 
 
-def test_subcommands_of_allennlp_have_the_same_options() -> None:
+def test_allennlp_has_embed_alone_as_elmo_with_the_same_options() -> None:
+    names = [name for name in Subcommand.list_available() if name.startswith("elmo")]
+    assert names == ["elmo"]
     subparsers = argparse.ArgumentParser().add_subparsers(parser_class=argparse.ArgumentParser)
-    names = [name for name, command in COMMANDS.items() if command.subcommand is not None]
-    assert len(names) == 5
-    for name in names:
-        theirs: Any = Subcommand.by_name(COMMANDS[name].subcommand)
-        ours = LazyParser(prog=name)
-        main_module.declare_command(name, ours)
-        found, expected = (
-            {flag for action in parser._actions for flag in action.option_strings}
-            for parser in (theirs().add_subparser(subparsers), ours)
-        )
-        assert found | ({"--include-package"} if theirs.requires_plugins else set()) == expected
+    theirs: Any = Subcommand.by_name("elmo")
+    ours = LazyParser(prog="embed")
+    main_module.declare_command("embed", ours)
+    found, expected = (
+        {flag for action in parser._actions for flag in action.option_strings}
+        for parser in (theirs().add_subparser(subparsers), ours)
+    )
+    assert theirs.requires_plugins
+    assert found | {"--include-package"} == expected
+
+
+def test_a_short_option_has_one_meaning() -> None:
+    meanings = {}
+    words = [[name] for name in COMMANDS if name != "report"] + [
+        ["report", name] for name in REPORTS
+    ]
+    for name in words:
+        parser = LazyParser(prog="elmo")
+        if name[0] == "report":
+            report_command._declare_report(name[1], parser)
+        else:
+            main_module.declare_command(name[0], parser)
+        for action in parser._actions:
+            if len(action.option_strings) == 2:
+                short, long = action.option_strings
+                assert meanings.setdefault(short, long) == long
+    assert meanings["-o"] == "--overrides"
 
 
 class TestErrors:
@@ -126,7 +147,23 @@ class TestErrors:
         "words, message",
         [
             ("embd", "elmo: error: argument COMMAND: invalid choice: 'embd' (choose from "),
-            ("--verbose", "elmo: error: unrecognized arguments: --verbose. See elmo --help."),
+            ("--xyz", "elmo: error: unrecognized arguments: --xyz. See elmo --help."),
+            (
+                "--versoin",
+                "elmo: error: unrecognized arguments: --versoin (did you mean --version?).",
+            ),
+            (
+                "embed in.txt o.npy --averge",
+                "elmo embed: error: unrecognized arguments: --averge (did",
+            ),
+            (
+                "score in.txt --outptu=x",
+                "--outptu=x (did you mean --output?). See elmo score --help.",
+            ),
+            (
+                "report pos --trian in.txt",
+                "report pos: error: the following arguments are required",
+            ),
             ("embed", "elmo embed: error: the following arguments are required: INPUT, OUTPUT"),
             ("embed in.txt o.hdf5", "found 0 of the options --all, --top, --average and --mix"),
             ("embed in.txt o.npz --top", "elmo embed: error: output: o.npz ends in '.npz', exp"),
@@ -136,18 +173,16 @@ class TestErrors:
             ("serve --timeout nan", "timeout is nan, expected a positive number"),
             ("serve --port 0 no.tar.gz", "no.tar.gz: no such file or folder, expected an archive"),
             ("serve --port 0 elmo_mini", "elmo_mini: that is the name of a biLM, expected an arch"),
-            ("embed in.txt o.npy --mix m --weight-file w", "learned for the biLM in that archive"),
             ("embed in.txt o.npy --top --batch-size 0", "batch_size is 0, expected a positive"),
             ("embed in.txt o.npy --top --num-workers 2", "--num-workers is 2, but the engine is"),
             ("embed in.txt o.npy --top --engine ray --num-workers 0", "num_workers is 0, expected"),
             ("embed in.txt o.npy --top --engine ray --stateful", "are not for --engine ray"),
             ("embed - o.npy --top --engine ray", "workers cannot read standard input"),
             ("embed in.txt no/o.npy --top", "output: there is no folder no to write o.npy in"),
-            ("embed in.txt o.hdf5 --mix m --include-package no_such", "cannot import no_such (No"),
+            ("embed in.txt o.hdf5 --top --include-package no_such", "cannot import no_such (No"),
             ("embed in.txt o.npy --top --cuda-device 99", "cuda_device is 99, but torch finds"),
             ("embed in.txt o.npy --top --resume --overwrite", "expected one of them"),
             ("embed in.txt o.npy --top --resume --stateful", "or leave out --stateful"),
-            ("embed in.txt o.npy --top --options-file no", "'options_file': 'no', 'weight_file': "),
             ("embed no.txt o.npy --top", "input: there is no file no.txt"),
             ("neighbors in.txt --sentence x --word x", "in.txt: does not hold the word 'x'"),
             ("neighbors in.txt --sentence x --word a", "--sentence 'x': does not hold the word"),
@@ -162,7 +197,6 @@ class TestErrors:
             ("score in.txt --output in.txt", "--output: in.txt exists, expected a new path"),
             ("score in.txt --output in.txt --overwrite", "in.txt is the file that is read. Give"),
             ("score in.txt --output no/out", "--output: there is no folder no to write out in"),
-            ("score in.txt --options-file .", "found options*.json: none, and *.hdf5: none, exp"),
             ("score in.txt --softmax-file in.txt", "in.txt: cannot be read as an HDF5 file"),
             ("score in.txt --vocabulary-file in.txt", "in.txt, line 1: found 'a b', expected <S"),
             ("predict m in.txt --batch-size 0", "batch_size is 0, expected a positive"),
@@ -173,8 +207,10 @@ class TestErrors:
             ("vocab in.txt --output in.txt", "elmo vocab: error: --output: in.txt exists, exp"),
             ("vocab in.txt --output in.txt --overwrite", "in.txt is a file of the corpus"),
             ("export no.gz o", "elmo export: error: no.gz: no such file or folder, expected an"),
-            ("export elmo_mini in.onnx --overwrite --dtype float16", "expected no other optio"),
-            ("export model.tar.gz o.onnx", "Export an archive to a folder first."),
+            ("export --model . in.onnx --overwrite --dtype float16", "expected no other optio"),
+            ("export model.tar.gz o.onnx", "expected --model for the program o.onnx. An archi"),
+            ("export m.gz", "found ARCHIVE None and FOLDER m.gz, expected both"),
+            ("export --model elmo_mini m.gz o", "--model or its files only for a program, whose"),
             ("report", "elmo report: error: the following arguments are required: REPORT"),
         ],
     )
@@ -183,12 +219,50 @@ class TestErrors:
     ) -> None:
         if "--engine ray" in words:
             pytest.importorskip("ray")
+        with_model = words.startswith(WITH_MODEL)
+        assert message in error_of([*words.split(), *MODEL * with_model], capsys)
+        assert os.listdir() == ["in.txt"]
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            "embed in.txt o.npy --top",
+            "neighbors in.txt --sentence a --word a",
+            "score in.txt",
+            "export o.onnx",
+            "report wsd in.txt -s o",
+            "report pos --train in.txt --test x -s o",
+            "report perplexity --text a in.txt in.txt -s o",
+        ],
+    )
+    def test_without_a_model_they_name_those_that_there_are(self, words: str, capsys: Any) -> None:
+        line = error_of(words.split(), capsys)
+        assert re.search(
+            r" --model.*: elmo_mini, elmo_small, original \(the paper's, which is downloaded\), or a",
+            line,
+        )
+        assert os.listdir() == ["in.txt"]
+
+    @pytest.mark.parametrize(
+        "words, message",
+        [
+            ("score in.txt --options-file elmo_mini", "found --options-file, expected --model: "),
+            ("score in.txt --weight-file w", "found --weight-file, expected --model: elmo_mini"),
+            ("score in.txt --model m --options-file o", "found --model and --options-file, exp"),
+            ("score in.txt --model in.txt", "in.txt: one file, expected both files of a model"),
+            ("score in.txt --model no", "no: no such model, expected elmo_mini, elmo_small, ori"),
+            ("score in.txt --model .", "found options*.json: none, and *.hdf5: none, exp"),
+            ("embed in.txt o.npy --mix m --weight-file w", "learned for the biLM in that archive"),
+            ("embed in.txt o.npy --mix m --model x", "learned for the biLM in that archive"),
+        ],
+    )
+    def test_a_model_has_one_name_or_two_files(self, words: str, message: str, capsys: Any) -> None:
         assert message in error_of(words.split(), capsys)
         assert os.listdir() == ["in.txt"]
 
     def test_debug_shows_the_traceback(self) -> None:
         with pytest.raises(ConfigurationError, match="ends in"):
-            main(["embed", "in.txt", "o.npz", "--top", "--debug"])
+            main(["embed", "in.txt", "o.npz", "--top", "--debug", *MODEL])
 
     @pytest.mark.parametrize("advice", ["", "2 parts are kept: continue with --resume"])
     def test_ctrl_c_says_how_to_continue(
@@ -205,7 +279,7 @@ class TestErrors:
         ):
             monkeypatch.setattr(place, name, interrupt)
             with pytest.raises(SystemExit, match="130"):
-                main(["embed", "in.txt", "o.npy", "--top"])
+                main(["embed", "in.txt", "o.npy", "--top", *MODEL])
             assert capsys.readouterr().err == f"{prog}: interrupted; {expected}\n"
 
     def test_a_reader_that_ends_early_is_no_error(self) -> None:

@@ -6,19 +6,34 @@ from typing import Any
 
 import pytest
 
-from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
+from elmo_plugin.bilm.model_files import ORIGINAL, ORIGINAL_MODEL, PRETRAINED_FOLDER
 from elmo_plugin.commands import models
 from elmo_plugin.commands.main import main
 
 
 def test_the_models_of_the_package(capsys: Any) -> None:
     assert models.FOLDER.samefile(PRETRAINED_FOLDER)
+    assert models.ORIGINAL == ORIGINAL
     main(["models"])
-    (line,) = re.findall(r"^elmo_mini .+$", capsys.readouterr().out, re.MULTILINE)
+    output = capsys.readouterr().out
+    assert re.search(r"^original +biLM +374 MB  .*not included, downloaded", output, re.MULTILINE)
+    (line,) = re.findall(r"^elmo_mini .+$", output, re.MULTILINE)
     words = line.split(maxsplit=4)
     assert words[:4] == ["elmo_mini", "biLM", "10.8", "MB"]
     assert words[4].startswith("English Wikipedia, conversations and novels; ")
     assert words[4].endswith("; en; cc-by-sa-4.0")
+
+
+def test_a_name_shows_the_folder_and_the_card(capsys: Any) -> None:
+    main(["models", "elmo_mini"])
+    folder, _, card = capsys.readouterr().out.partition("\n\n")
+    assert Path(folder).samefile(PRETRAINED_FOLDER / "elmo_mini")
+    assert card == (PRETRAINED_FOLDER / "elmo_mini" / "README.md").read_text(encoding="utf-8")
+    main(["models", "original"])
+    assert capsys.readouterr().out.splitlines()[1] == f"{ORIGINAL_MODEL}options.json"
+    with pytest.raises(SystemExit, match="2"):
+        main(["models", "elmo_tset"])
+    assert "elmo_tset: no such model, expected one of elmo_coref_small, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -35,8 +50,8 @@ def test_kinds_sizes_and_cards(card: str, about: str, tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / file).write_bytes(bytes(1_250_000))
     (tmp_path / "tagger" / "README.md").write_text(card)
-    assert models.model_lines(tmp_path) == [
-        "name    kind        size    about",
-        "a_bilm  biLM        1.2 MB",
-        f"tagger  task model  1.3 MB  {about}".rstrip(),
+    assert models.model_lines(tmp_path)[:-1] == [
+        "name      kind        size    about",
+        "a_bilm    biLM        1.2 MB",
+        f"tagger    task model  1.3 MB  {about}".rstrip(),
     ]

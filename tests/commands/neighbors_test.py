@@ -30,8 +30,11 @@ Run = Callable[..., str]
 def run(folder: Path, bilm_files: BiLMFiles, capsys: Any) -> Run:
     """Runs the command with the tiny biLM, and gives what it printed."""
 
-    def run(*arguments: str, source: str = "in.txt", word: str = "play") -> str:
+    def run(
+        *arguments: str, source: str = "in.txt", word: str = "play", skip_blank: bool = True
+    ) -> str:
         capsys.readouterr()
+        arguments = (*arguments, *["--skip-blank"] * skip_blank)
         files = ["--options-file", bilm_files.options_file, "--weight-file", bilm_files.weight_file]
         words = [] if "--pool" in arguments else ["--word", word]
         main(["neighbors", source, "--debug", *files, *words, *arguments])
@@ -93,6 +96,18 @@ def test_a_sentence_of_the_text_is_not_its_own_neighbor(run: Run) -> None:
     output = run("--sentence", "Play on", word="Play")
     assert output.startswith("Play: 1 occurrence\n")
     assert "no other occurrence" in output
+
+
+def test_a_blank_line_is_an_error_as_in_other_commands(run: Run) -> None:
+    with pytest.raises(ConfigurationError, match=r"in\.txt: line 2 is blank.*--skip-blank"):
+        run("--sentence", "a play", skip_blank=False)
+
+
+def test_raw_text_and_the_sentence_are_split_by_the_tokenizer(run: Run) -> None:
+    Path("in.txt").write_text("We saw a play.\nThey play.\n")
+    output = run("--sentence", "A play.", "--tokenizer", "spacy")
+    assert "sentence 1: A **play** ." in output
+    assert line_numbers(output) == [1, 2]
 
 
 def test_top_and_ignore_case(run: Run) -> None:

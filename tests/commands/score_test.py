@@ -28,7 +28,7 @@ def run(folder: Path, model_folder: Path, capsys: Any) -> Run:
 
     def run(*arguments: str, source: str = "in.txt") -> Tuple[str, str]:
         capsys.readouterr()
-        main(["score", source, "--options-file", str(model_folder), "--debug", *arguments])
+        main(["score", source, "--model", str(model_folder), "--debug", *arguments])
         captured = capsys.readouterr()
         return captured.out, captured.err
 
@@ -81,7 +81,7 @@ def test_a_file_has_the_same_as_json_lines(run: Run, scorer: SentenceScorer) -> 
     (summary,) = output.splitlines()
     assert summary.startswith("3 sentences, 11 words, ")
     found = parsed(Path("scores.jsonl").read_text(encoding="utf-8"))
-    assert [content["line"] for content in found] == [0, 1, 2]
+    assert [content["line"] for content in found] == [1, 2, 3]
     for content, line in zip(found, LINES):
         expected = scorer.score_sentence(line.split()).as_json(with_words=True)
         assert content.keys() == {"line", *expected}
@@ -95,7 +95,7 @@ def test_a_file_has_the_same_as_json_lines(run: Run, scorer: SentenceScorer) -> 
 def test_json_lines_on_standard_output_are_nothing_else(run: Run) -> None:
     Path("gaps.txt").write_text("It\n\nwas\n")
     output, errors = run("--output", "-", "--skip-blank", source="gaps.txt")
-    assert [content["line"] for content in parsed(output)] == [0, 2]
+    assert [content["line"] for content in parsed(output)] == [1, 3]
     assert "2 sentences, 2 words, " in errors
 
 

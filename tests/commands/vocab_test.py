@@ -1,6 +1,5 @@
 """`elmo vocab`, as users call it."""
 
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, List, Optional
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from elmo_plugin.commands.main import main
 from elmo_plugin.commands.vocab import VocabularyOptions, make_vocabulary
 from elmo_plugin.errors import ConfigurationError
-from tests.conftest import of_allennlp, vocabulary_words
+from tests.conftest import vocabulary_words
 
 WORDS = st.sampled_from(["a", "b", "日", "ß", "<unk>", "''", "<S>", "<UNK>"])
 
@@ -26,11 +25,9 @@ def test_words_are_sorted_by_count_then_by_code_point(corpus: str, capsys: Any) 
     assert "4 sentences" in captured.err
 
 
-def test_the_counts_are_printed(corpus: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    allennlps_main = of_allennlp("commands.main")
+def test_the_counts_are_printed(corpus: str, capsys: Any) -> None:
     options = ["--output", "vocab.txt", "--min-count", "2", "--max-size", "5"]
-    monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-vocab", "1.txt", "2.txt.gz", *options])
-    allennlps_main()
+    main(["vocab", "1.txt", "2.txt.gz", *options])
     rows = [line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     assert rows == [
         ["files", "2"],

@@ -115,7 +115,7 @@ def test_a_name_hides_no_file_or_folder(names: Path) -> None:
     # Nor does a file hide the biLM that the archive refers to.
     Path("tiny_bilm").write_text("{}")
     load_archive(names / "tiny_ner")
-    with pytest.raises(ConfigurationError, match=r"Found {'options_file': 'tiny_bilm'"):
+    with pytest.raises(ConfigurationError, match="tiny_bilm: one file, expected both files"):
         BiLM.from_files("tiny_bilm")
 
 

@@ -110,7 +110,7 @@ class TestRuns:
         assert [(row["source"], row["line"], row["sentence"]) for row in rows] == [
             (f"texts/{name}", number, line)
             for name, lines in LINES.items()
-            for number, line in enumerate(lines)
+            for number, line in enumerate(lines, start=1)
             if line.strip()
         ]
         embedder = ElmoEmbedder.from_bilm(bilm)

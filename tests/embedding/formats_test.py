@@ -59,8 +59,12 @@ def hdf5_vectors(product: Path) -> List[numpy.ndarray]:
 def npy_vectors(product: Path, is_pooled: bool) -> List[numpy.ndarray]:
     """Tokens are the first dimension of the file, and the second one of what is returned."""
     rows = (product / "sentences.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [Sentence(*json.loads(row).values()) for row in rows] == SENTENCES
-    assert numpy.load(product / "lines.npy").tolist() == [0, 1, 4]
+    contents = map(json.loads, rows)
+    assert [
+        Sentence(content["line"] - 1, content["sentence"], content["tokens"])
+        for content in contents
+    ] == SENTENCES
+    assert numpy.load(product / "lines.npy").tolist() == [1, 2, 5]
     vectors = numpy.load(product / "vectors.npy", mmap_mode="r")
     if is_pooled:
         assert not (product / "offsets.npy").exists()
@@ -75,7 +79,7 @@ def parquet_vectors(product: Path, columns: List[str], dtype: str) -> List[numpy
     table = pytest.importorskip("pyarrow.parquet").read_table(product)
     assert table.column_names == ["source", "line", "sentence", "tokens", *columns]
     rows = table.to_pylist()
-    assert [Sentence(row["line"], row["sentence"], row["tokens"]) for row in rows] == SENTENCES
+    assert [Sentence(row["line"] - 1, row["sentence"], row["tokens"]) for row in rows] == SENTENCES
     assert {row["source"] for row in rows} == {"in.txt"}
     arrays = [numpy.array([row[column] for column in columns], dtype=dtype) for row in rows]
     return arrays if len(columns) > 1 else [array[0] for array in arrays]

@@ -190,8 +190,8 @@ class TestFiles:
             with pytest.raises(ConfigurationError, match=message):
                 SentenceScorer.from_files(**files, **others)
 
-    def test_elmo_mini_is_the_default_and_knows_english(self) -> None:
-        scorer = SentenceScorer.from_files()
+    def test_elmo_mini_knows_english(self) -> None:
+        scorer = SentenceScorer.from_files("elmo_mini")
         sentences = [["He", "opened", "the", "door", "."], [".", "door", "the", "opened", "He"]]
         good, bad = (
             score.perplexities()["perplexity"] for score in scorer.score_sentences(sentences)
@@ -199,6 +199,15 @@ class TestFiles:
         assert good * 5 < bad
         best = scorer.best_words(["He", "opened", "the", "___", "and", "went", "in", "."], 5)
         assert "door" in [word.word for word in best]
+
+    @pytest.mark.parametrize("name", ["elmo_mini", "elmo_small"])
+    def test_marks_are_not_offered_for_a_blank(self, name: str) -> None:
+        scorer = SentenceScorer.from_files(name)
+        assert "<unk>" in scorer.vocabulary.words  # WikiText's word for rare words
+        tokens = ["The", "family", "name", "was", "___", "and", "<unk>", "."]
+        best = scorer.best_words(tokens, len(scorer.vocabulary))
+        assert not any("<unk>" in word.word.lower() for word in best)
+        assert sum(word.probability for word in best) == pytest.approx(1, abs=1e-3)
 
     def test_sizes_that_contradict_each_other(self, model_folder: Path, tmp_path: Path) -> None:
         LMVocabulary(VOCABULARY.words[:-1]).to_file(tmp_path / "vocab.txt")

@@ -108,9 +108,12 @@ def test_arguments_that_are_set_later_count(bilm_files: BiLMFiles) -> None:
 def test_scikit_learns_checks() -> None:
     """It runs none by itself on transformers of text: these are the ones that need no numbers."""
     for check in ("cloneable", "repr"):
-        getattr(estimator_checks, f"check_estimator_{check}")("vectors", ElmoSentenceVectors())
+        getattr(estimator_checks, f"check_estimator_{check}")(
+            "vectors", ElmoSentenceVectors("elmo_mini")
+        )
     for check in ("no_attributes_set_in_init", "parameters_default_constructible", "set_params"):
-        getattr(estimator_checks, f"check_{check}")("ElmoSentenceVectors", ElmoSentenceVectors())
+        vectorizer = ElmoSentenceVectors("elmo_mini")
+        getattr(estimator_checks, f"check_{check}")("ElmoSentenceVectors", vectorizer)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +125,8 @@ def test_scikit_learns_checks() -> None:
         ({"batch_size": 0}, "batch_size is 0"),
         ({"tokenizer": "nltk"}, "tokenizer is 'nltk', expected one of whitespace, spacy"),
         ({"options_file": "missing.json"}, "cannot find missing.json"),
+        ({"weight_file": None}, "json: one file, expected both files of a model"),
+        ({"options_file": None, "weight_file": None}, "No model is named, expected one: elmo_mini"),
     ],
 )
 def test_wrong_arguments(bilm_files: BiLMFiles, arguments: Any, message: str) -> None:

@@ -382,12 +382,14 @@ def test_another_bilm_under_the_same_name_is_an_error(
         (pipeline, {"batch_size": 0}, "batch_size is 0"),
         (pipeline, {"kernel": "fastest"}, "fastest"),
         (pipeline, {"options_file": "nowhere.json"}, "cannot find nowhere.json"),
+        (pipeline, {"options_file": None, "weight_file": None}, "No model is named, expected one"),
         # Errors of spaCy: an unknown name, and wrong types.
         (pipeline, {"layer": "top"}, "layer"),
         (pipeline, {"batch_size": "many"}, "batch_size"),
         (tagger, {"batch_size": 0}, "batch_size is 0"),
         (tagger, {"sentence_cache_mb": -1}, "sentence_cache_mb is -1"),
         (tagger, {"options_file": "missing.json"}, "cannot find missing.json"),
+        (tagger, {"options_file": None, "weight_file": None}, "No model is named, expected one"),
         (tagger, {"mix_weights": [1.0]}, "mix_weights"),
     ],
 )

@@ -11,6 +11,7 @@ from allennlp.modules import TokenEmbedder
 from allennlp.modules.token_embedders import ElmoTokenEmbedder as AllenNlpElmoTokenEmbedder
 
 from elmo_plugin import ElmoTokenEmbedder, batch_to_ids
+from elmo_plugin.bilm.model_files import ORIGINAL_MODEL
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo_token_embedder import ElmoCharacterIdsIndexer
 from tests.closeness import assert_close
@@ -25,7 +26,11 @@ def test_every_argument_of_allennlps_embedder_exists_with_its_default() -> None:
     ours = inspect.signature(ElmoTokenEmbedder.__init__).parameters
     assert list(ours)[: len(theirs)] == list(theirs)
     for name, parameter in theirs.items():
-        assert ours[name].default == parameter.default, name
+        if name in ("options_file", "weight_file"):
+            assert parameter.default.startswith(ORIGINAL_MODEL)
+            assert ours[name].default is None  # without both it is the original model, too
+        else:
+            assert ours[name].default == parameter.default, name
 
 
 @pytest.mark.parametrize("projection_dim", [None, 5])

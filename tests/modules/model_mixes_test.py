@@ -68,7 +68,7 @@ def test_the_only_mix_needs_no_name(bilm_files: BiLMFiles) -> None:
 def test_a_model_without_a_mix_is_an_error(bilm_files: BiLMFiles) -> None:
     bilm = BiLM.from_files(*bilm_files)
     for parts, match in [
-        ({"bilm": bilm}, "archive: the model holds no mix.*elmo-export"),
+        ({"bilm": bilm}, "archive: the model holds no mix.*`elmo export`"),
         ({"elmo": AllenNlpElmo(*bilm_files, 1)}, "ELMo is AllenNLP's own.*--overrides"),
     ]:
         with pytest.raises(ConfigurationError, match=match):

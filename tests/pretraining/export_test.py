@@ -1,7 +1,6 @@
 """Exports of biLMs. Those of task models, and facts of cards: tests/compat/archives_test.py."""
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Any, List
 
@@ -9,11 +8,11 @@ import h5py
 import pytest
 import torch
 import yaml
-from allennlp.commands import main
 from allennlp.models import load_archive
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
 from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin.commands.main import main
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.pretraining.starting_point import bilm_in
@@ -49,14 +48,12 @@ def test_the_exported_bilm_is_the_trained_one(pretrained: Path) -> None:
 
 
 def test_the_command_writes_float16_and_prints_the_files(
-    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    pretrained: Path, tmp_path: Path, capsys: Any
 ) -> None:
     # Metrics are known beside an archive only.
     archive_file = shutil.copy(pretrained / "run" / "model.tar.gz", tmp_path)
     output = tmp_path / "new" / "export"
-    command = ["allennlp", "elmo-export", str(archive_file), str(output), "--dtype", "float16"]
-    monkeypatch.setattr(sys, "argv", command)
-    main()
+    main(["export", str(archive_file), str(output), "--dtype", "float16"])
     assert str(output / "weights.hdf5") in capsys.readouterr().out
     with h5py.File(output / "weights.hdf5") as weights:
         assert weights["char_embed"].dtype == "float16"

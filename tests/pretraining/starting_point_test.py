@@ -137,7 +137,7 @@ def test_other_words_are_refused_or_learnt_with_a_new_softmax(
         ({}, "found no options, options_file None"),
         ({"archive_file": "a", "weight_file": "b"}, "expected one of three"),
         ({"archive_file": "no/such.tar.gz"}, "no/such.tar.gz: cannot be loaded as an archive"),
-        ({"options_file": "no/such.json"}, "expected the options"),
+        ({"options_file": "no/such.json"}, "no/such.json: no such model, expected elmo_mini"),
     ],
 )
 def test_an_unclear_start_is_refused(model: Dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ def options(tmp_path: Path) -> PerplexityOptions:
     files = [str(tmp_path / name) for name in ("train.txt", "heldout.txt")]
     texts = TaskText("mine", *files), TaskText("sst", *files)
     output = str(tmp_path / "results")
-    return PerplexityOptions(text=texts, config=CONFIG, output=output, seeds=(1, 3), jobs=1)
+    return PerplexityOptions(
+        model=("elmo_mini",), text=texts, config=CONFIG, output=output, seeds=(1, 3), jobs=1
+    )
 
 
 def rows_of(options: PerplexityOptions) -> List[Dict[str, Any]]:
@@ -50,7 +52,7 @@ def test_a_row_has_the_gain_of_a_bilm_on_a_text(
 ) -> None:
     (tmp_path / "other").symlink_to(PRETRAINED_FOLDER / "elmo_mini")
     monkeypatch.chdir(tmp_path)
-    rows = rows_of(replace(options, bilm=("elmo_mini", "./other")))
+    rows = rows_of(replace(options, model=("elmo_mini", "./other")))
     assert [(row["text"], row["biLM"]) for row in rows] == [
         *(("mine", "elmo_mini"), ("sst", "elmo_mini"), ("mine", "./other"), ("sst", "./other"))
     ]
@@ -102,7 +104,7 @@ def test_the_config_is_evaluated_for_the_bilm_and_the_text(
 ) -> None:
     shutil.copytree(PRETRAINED_FOLDER / "elmo_mini", tmp_path / "my_bilm")
     monkeypatch.chdir(tmp_path)
-    changes = {"bilm": ("my_bilm",), "overrides": {"trainer.num_epochs": 7}}
+    changes = {"model": ("my_bilm",), "overrides": {"trainer.num_epochs": 7}}
     assert compare_perplexities(replace(options, dry_run=True, **changes)) is None
     (config_file,) = options.runs_folder.glob("perplexity-mine-*-seed1.json")
     mine = json.loads(config_file.read_text())
@@ -121,7 +123,7 @@ def test_the_config_is_evaluated_for_the_bilm_and_the_text(
         ({"text": ()}, "--text: found none, expected one or more"),
         ({"text": (TaskText("a", "b", "c"),) * 2}, "--text: found a, a, expected one or"),
         ({"text": (TaskText("a/b", "b", "c"),)}, "found the name 'a/b', expected let"),
-        ({"bilm": ("a/b", "a_b")}, "--bilm: found a_b, a_b, expected one or more different"),
+        ({"model": ("a/b", "a_b")}, "--model: found a_b, a_b, expected one or more different"),
         ({"overrides": {"trainer.callbacks": ["elmo_bilm_state"]}},
          r"callbacks is \['elmo_bilm_state'\], expec"),
     ],
@@ -168,7 +170,7 @@ def test_a_bilm_gains_on_the_text_that_it_is_trained_on(tmp_path: Path) -> None:
     }
     options = PerplexityOptions(
         text=(TaskText("novel", held_out, held_out),),
-        bilm=(str(tmp_path / "start" / "model.tar.gz"),),
+        model=(str(tmp_path / "start" / "model.tar.gz"),),
         config=CONFIG,
         output=str(tmp_path / "results"),
         seeds=(1,),

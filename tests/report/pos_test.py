@@ -34,7 +34,7 @@ def write(path: Path, num_sentences: int, first: int = 0) -> str:
 def options(tmp_path: Path) -> PosOptions:
     return PosOptions(
         output=str(tmp_path / "results"),
-        bilm="elmo_mini",
+        model="elmo_mini",
         seeds=(1, 2),
         train=(write(tmp_path / "train.gold_conll", 120),),
         test=(write(tmp_path / "test.gold_conll", 30, first=200),),
@@ -91,7 +91,7 @@ class TestCompareTags:
         self, changes: Dict[str, Any], message: str, options: PosOptions
     ) -> None:
         with pytest.raises(ConfigurationError, match=message):
-            compare_tags(replace(options, bilm="no_such_bilm", **changes))
+            compare_tags(replace(options, model="no_such_bilm", **changes))
 
 
 def test_a_column_that_was_not_filled_is_refused(tmp_path: Path) -> None:

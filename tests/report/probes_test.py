@@ -10,13 +10,13 @@ from tests.conftest import TINY_OPTIONS
 
 def vectors_of(**options: Any) -> numpy.ndarray:
     given = ProbeOptions(output="", **options)
-    _, _, embedder = next(given.embedders(load_bilm(given.bilm)))
+    _, _, embedder = next(given.embedders(load_bilm(given.model)))
     return embedder.embed_sentence(["a", "word"])
 
 
 def test_the_precision_is_an_option() -> None:
-    exact = vectors_of(bilm="elmo_mini", kernel="reference")
-    rounded = vectors_of(bilm="elmo_mini", precision="bfloat16", kernel="reference")
+    exact = vectors_of(model="elmo_mini", kernel="reference")
+    rounded = vectors_of(model="elmo_mini", precision="bfloat16", kernel="reference")
     assert not numpy.array_equal(exact, rounded)
 
 
@@ -26,7 +26,7 @@ def test_random_weights_depend_only_on_the_seed() -> None:
     torch.manual_seed(5)
     bilm = BiLM(TINY_OPTIONS)
     torch.manual_seed(5)
-    options = ProbeOptions(output="", seeds=(1, 2))
+    options = ProbeOptions(model="elmo_mini", output="", seeds=(1, 2))
     first, again = (
         {seeds: embedder.embed_sentence(["a"]) for _, seeds, embedder in options.embedders(bilm)}
         for _ in range(2)

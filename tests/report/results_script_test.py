@@ -1,6 +1,5 @@
 """scripts/results.sh: its commands parse, and read what its earlier steps write."""
 
-import argparse
 import json
 import subprocess
 import sys
@@ -8,8 +7,8 @@ from pathlib import Path
 from typing import List
 
 import pytest
-from allennlp.commands import Subcommand
 
+from elmo_plugin.commands.main import LazyParser, declare_command
 from elmo_plugin.commands.report import REPORTS
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "results.sh"
@@ -39,14 +38,13 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> List[List[str]]:
 
 
 def test_its_commands_parse(calls: List[List[str]]) -> None:
-    parser = argparse.ArgumentParser()
-    subparsers = parser.add_subparsers()
-    for name in ("elmo-report", "elmo-export"):
-        Subcommand.by_name(name)().add_subparser(subparsers)
+    parsers = {name: LazyParser(prog=name) for name in ("report", "export")}
+    for name, parser in parsers.items():
+        declare_command(name, parser)
     reports = []
     for call in calls:
-        if call[0] in ("report", "export"):
-            parser.parse_args([f"elmo-{call[0]}", *call[1:]])
+        if call[0] in parsers:
+            parsers[call[0]].parse_args(call[1:])
             reports.append(call[1])
     assert set(REPORTS) <= set(reports)
 

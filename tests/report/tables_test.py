@@ -23,7 +23,7 @@ from tests.report.conftest import tables_of
 
 COLUMNS = ["ELMo", "dev f1 (%)", "epochs"]
 ROWS = [["no ELMo", 42.8, 12], ["a | b\nc", None, 3], ["λ = 1", "failed", 2], ["d", 0.12345, 4]]
-SETTINGS = {"command": "allennlp elmo-report layers", "seeds": [1, 2]}
+SETTINGS = {"command": "elmo report layers", "seeds": [1, 2]}
 
 
 def rows_of(frame: pandas.DataFrame, folder: Path) -> List[List[Any]]:
@@ -47,7 +47,7 @@ def test_a_table_is_written_as_markdown_csv_and_json(tmp_path: Path) -> None:
         "# Which layers: ner\n\n| ELMo | dev f1 (%) | epochs |\n| --- | --- | --- |\n"
         "| no ELMo | 42.8 | 12 |\n| a \\| b c |  | 3 |\n| λ = 1 | failed | 2 |\n| d | 0.123 | 4 |\n"
         "\nOne.\n\nTwo.\n"
-        "\n## Settings\n\n- command: `allennlp elmo-report layers`\n- seeds: `[1, 2]`\n"
+        "\n## Settings\n\n- command: `elmo report layers`\n- seeds: `[1, 2]`\n"
     )
     with open(csv_file, newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
@@ -67,7 +67,7 @@ def test_a_frame_becomes_a_table_of_plain_numbers(tmp_path: Path) -> None:
     "arguments, command",
     [
         (["/usr/bin/elmo", "report", "pos", "a b"], "ELMO=mini elmo report pos 'a b'"),
-        (["/x/allennlp/__main__.py", "elmo-report"], "ELMO=mini python -m allennlp elmo-report"),
+        (["/x/elmo_plugin/__main__.py", "report"], "ELMO=mini python -m elmo_plugin report"),
     ],
 )
 def test_the_command_is_recorded_as_it_was_typed(

@@ -40,7 +40,7 @@ class TestCompareSenses:
             (tmp_path / f"{name}.jsonl").write_text("\n".join([*lines, ""]))
         files = tuple(str(tmp_path / f"{name}.jsonl") for name in ("bank", "shore"))
         output = str(tmp_path / "results")
-        return SenseOptions(files=files, output=output, bilm="elmo_mini", seeds=(1, 2), folds=3)
+        return SenseOptions(files=files, output=output, model="elmo_mini", seeds=(1, 2), folds=3)
 
     def test_only_lstm_layers_distinguish_senses_by_context(self, options: SenseOptions) -> None:
         report = compare_senses(options)
@@ -69,7 +69,7 @@ class TestCompareSenses:
     ) -> None:
         bilm = BiLM(replace(TINY_OPTIONS, num_layers=1))
         bilm.save(tmp_path / "options.json", tmp_path / "weights.hdf5")
-        given = replace(options, bilm=str(tmp_path), control=False, seeds=(1,))
+        given = replace(options, model=str(tmp_path), control=False, seeds=(1,))
         table = tables_of(compare_senses(given))[0]
         assert not any("paper" in name for name in table.columns)
         assert "random weights" not in column(table, "vectors")
@@ -89,7 +89,7 @@ class TestCompareSenses:
         self, changes: Dict[str, Any], message: str, options: SenseOptions
     ) -> None:
         with pytest.raises(ConfigurationError, match=message):
-            compare_senses(replace(options, bilm="no_such_bilm", **changes))
+            compare_senses(replace(options, model="no_such_bilm", **changes))
 
 
 class TestReadSenses:

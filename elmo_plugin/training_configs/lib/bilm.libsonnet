@@ -26,7 +26,7 @@
   // has no sparse gradients.
   adam(learning_rate):: { type: 'adam', lr: learning_rate, parameter_groups: [[['.*'], { fused: true }]] },
 
-  // train, heldout: files or globs, separated by commas; vocabulary: as `allennlp elmo-vocab` writes it.
+  // train, heldout: files or globs, separated by commas; vocabulary: as `elmo vocab` writes it.
   experiment(
     train,
     heldout,

@@ -1,14 +1,7 @@
 // ELMo in a task's `text_encoder`: which biLM, where it is added, and how its mix weights are regularized.
-local original =
-  'https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/'
-  + 'elmo_2x4096_512_2048cnn_2xhighway_';
-
 {
-  // The paper's biLM, as AI2 publishes it (374 MB, fetched once).
-  original:: {
-    options_file: original + 'options.json',
-    weight_file: original + 'weights.hdf5',
-  },
+  // The paper's biLM, as AI2 publishes it (374 MB, downloaded once).
+  original:: self.named('original'),
 
   // The small one that comes with this package.
   mini:: self.named('elmo_mini'),
