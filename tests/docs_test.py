@@ -111,7 +111,7 @@ def write_inputs(name: str, folder: Path) -> None:
     }
     trees = (FIXTURES / "sst" / "tiny" / "train.txt").read_text(encoding="utf-8").splitlines()
     for part in parts:
-        # A tagger that is trained for two epochs must find some names.
+        # A tagger must learn some names.
         number = 300 if name == "outside_allennlp" else 24 if part == "train" else 8
         sentences, texts = wikigold[part][:number], plain[part][:number]
         lines[f"data/{part}.txt"] = [
@@ -230,8 +230,8 @@ def check_serve_a_model(done: FinishedPage) -> None:
 def check_outside_allennlp(done: FinishedPage) -> None:
     assert done.printed.endswith("\n(6, 128)\n['river']\n")
     # The tagger that is loaded is one that has learned.
-    tagger = done.folder / "runs" / "spacy" / "model-best" / "meta.json"
-    assert json.loads(tagger.read_text("utf-8"))["performance"]["ents_f"] > 0
+    score = re.search(r"^NER F +([\d.]+)", done.printed, re.MULTILINE)
+    assert score and float(score[1]) > 20
 
 
 # What a page does, other than to end without an error and to print what it shows.
