@@ -1,5 +1,6 @@
 """Trained models in Python: by name or path, with text as their input."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from allennlp.predictors import Predictor
 from elmo_plugin import load_predictor
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import FIXTURES, REPOSITORY
-from tests.tasks.task_testing import overfitted_archive
+from tests.tasks.task_testing import overfitted_archive, run_predict
 
 SHIPPED: List[Tuple[str, Dict[str, str], str, Any]] = [
     (
@@ -120,6 +121,11 @@ def test_taggers_of_allennlp_need_no_model_of_spacy(
         "tags": tags,
         "sentence": "Ada sleeps.",
     }
+    Path("in.jsonl").write_text('{"sentence": "Ada sleeps."}')
+    run_predict(
+        archive_file, "in.jsonl", "--predictor", "elmo_tagger", "--output-file", "out.jsonl"
+    )
+    assert json.loads(Path("out.jsonl").read_text())["tags"] == tags
     arguments = {"tokenizer": {"type": "whitespace"}}
     of_whitespace = load_predictor(archive_file, predictor_args=arguments)
     assert of_whitespace.predict("Ada sleeps .")["tags"] == tags
