@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from elmo_plugin.modules import Elmo, ScalarMix
     from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
     from elmo_plugin.modules.text_encoder import TextEncoder
+    from elmo_plugin.predictors import load_predictor
 
 __version__ = "0.1.0"
 
@@ -27,6 +28,7 @@ _MODULE_OF = {
     "SentenceScorer": "elmo_plugin.embedding",
     "TextEncoder": "elmo_plugin.modules.text_encoder",
     "batch_to_ids": "elmo_plugin.bilm",
+    "load_predictor": "elmo_plugin.predictors",
 }
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "SentenceScorer",
     "TextEncoder",
     "batch_to_ids",
+    "load_predictor",
 ]
 
 

@@ -31,6 +31,7 @@ PLUGIN = [
     ("elmo_plugin.serving.server",),
     ("elmo_plugin.commands",),
     ("elmo_plugin.plugin", "elmo_plugin.__main__"),
+    ("elmo_plugin.predictors",),
 ]
 LEVELS = {part: level for level, parts in enumerate(CORE + PLUGIN) for part in parts}
 # They name classes of lower levels, and import them on first use.

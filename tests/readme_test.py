@@ -24,13 +24,15 @@ def folder_with_a_bilm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_python_snippet_runs(folder_with_a_bilm: Path) -> None:
-    (snippet,) = code_blocks(README, "python")
+def test_the_python_snippets_run(folder_with_a_bilm: Path) -> None:
     names: Dict[str, Any] = {}
-    exec(snippet.text, names)
+    for snippet in code_blocks(README, "python"):
+        exec(snippet.text, names)
     assert names["result"]["elmo_representations"][0].shape == (2, 3, 16)
     assert len(names["layers"]) == 3
     assert (folder_with_a_bilm / "copy.hdf5").exists()
+    tagged = names["predictor"].predict("Maria Lopez visited Oxford.")["tagged"]
+    assert f'["tagged"]  # {tagged}\n' in README
 
 
 def test_the_config_snippet_builds(folder_with_a_bilm: Path) -> None:

@@ -27,7 +27,8 @@ Run the model in an archive on each line of INPUT, a JSON object such as
   elmo_squad  {"passage": "It rained in Paris.", "question": "Where did it rain?"}
   elmo_coref  {"document": "Mary slept. She was tired."}
 Print one JSON object for each line. For a line that is not valid it is {"error": ...}, and other lines are
-not affected. (allennlp predict --use-dataset-reader reads files in the format of the training data.)
+not affected; the exit status is 0, or 2 if no line is valid. Taggers of AllenNLP, such as simple_tagger, take
+the input of elmo_ner. (allennlp predict --use-dataset-reader reads files in the format of the training data.)
 """
 
 _BATCH_SIZE = 64
@@ -78,37 +79,40 @@ OPTIONS = PredictOptions
 
 
 def run(options: PredictOptions) -> None:
-    """Print the predictions, or write them to a file."""
-    batch_size = options.batch_size or (1 if options.input_file == "-" else _BATCH_SIZE)
-    predictions = predict_lines(_build_predictor(options), options.input_file, batch_size)
-    with opened_output(options.output_file) as file:
-        for line in predictions:
-            file.write(line)
-            file.flush()  # a program may wait for this answer
-
-
-def _build_predictor(options: PredictOptions) -> Any:
-    with needing_allennlp("predict"):
-        import elmo_plugin.plugin  # noqa: F401 - patches and registers
-    from allennlp.predictors import Predictor
-
-    from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
-
-    archive = opened_archive(options.archive_file, options.overrides or "", options.cuda_device)
-    keep_only_snapshots(archive.model)
-    try:
-        return Predictor.from_archive(archive, extra_args=options.predictor_args or {})
-    except TypeError as error:
-        raise ConfigurationError(
-            f"--predictor-args: found {options.predictor_args}, expected arguments of the predictor "
-            f"({error}). Correct them."
-        ) from error
-
-
-def predict_lines(predictor: Any, input_file: str, batch_size: int) -> Iterator[str]:
     """
-    Yield the answer of a `Predictor` to each line of a file, as a line of JSON. The answer to an invalid or
-    blank line is `{"error": ...}`. `batch_size` lines are read before they are predicted.
+    Print the answers, or write them to a file.
+
+    # Raises
+
+    `ConfigurationError` if there is no prediction for any line. The file is written all the same.
+    """
+    with needing_allennlp("predict"):
+        from elmo_plugin.predictors import load_predictor
+
+    predictor = load_predictor(
+        options.archive_file, options.overrides, options.cuda_device, options.predictor_args
+    )
+    batch_size = options.batch_size or (1 if options.input_file == "-" else _BATCH_SIZE)
+    num_lines = num_failed = 0
+    with opened_output(options.output_file) as file:
+        for answer in answers_to_lines(predictor, options.input_file, batch_size):
+            num_lines += 1
+            num_failed += answer.keys() == {"error"}
+            file.write(predictor.dump_line(answer))
+            file.flush()  # a program may wait for this answer
+    if num_failed and num_failed == num_lines:
+        raise ConfigurationError(
+            f"{options.input_file}: no prediction for any of the {num_lines} lines, expected input of this "
+            f"model. Correct them as their errors say; the last one is: {answer['error']}"
+        )
+    if num_failed:
+        logger.warning("No prediction for %d of %d lines.", num_failed, num_lines)
+
+
+def answers_to_lines(predictor: Any, input_file: str, batch_size: int) -> Iterator[Dict[str, Any]]:
+    """
+    Yield the answer of a `Predictor` to each line of a file. The answer to an invalid or blank line is
+    `{"error": ...}`. `batch_size` lines are read before they are predicted.
 
     # Raises
 
@@ -117,8 +121,7 @@ def predict_lines(predictor: Any, input_file: str, batch_size: int) -> Iterator[
     with sys.stdin.buffer if input_file == "-" else open_text(input_file) as file:
         lines = byte_lines(file, input_file, "a JSON object")
         while batch := list(itertools.islice(lines, batch_size)):
-            for answer in _answers(predictor, batch):
-                yield predictor.dump_line(answer)
+            yield from _answers(predictor, batch)
 
 
 def _answers(predictor: Any, lines: Sequence[bytes]) -> List[Dict[str, Any]]:

@@ -84,9 +84,10 @@ def find_key(inputs: Dict[str, Any], keys: Sequence[str], example: str) -> str:
     """Return the one of `keys` that is in `inputs`. Other keys are ignored."""
     found = [key for key in keys if key in inputs]
     if len(found) != 1:
+        expected = "exactly one of " * (len(keys) > 1) + ", ".join(map(repr, keys))
         raise ConfigurationError(
             f"Found the keys {', '.join(map(repr, inputs)) or '(none)'} in the input, expected "
-            f"exactly one of {', '.join(map(repr, keys))}, as in {example}"
+            f"{expected}, as in {example}"
         )
     return found[0]
 

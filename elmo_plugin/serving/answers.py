@@ -4,13 +4,16 @@ What answers requests: trained task models, as `elmo predict` does, and occurren
 """
 
 import json
+import re
 from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any, Dict, List, Literal, Optional, Sequence, Union
 
 from allennlp.common.util import JsonDict
 from allennlp.predictors import Predictor
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from elmo_plugin.bilm.model_files import archive_path
 from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.layers import TOP_LAYER, check_layer
@@ -41,6 +44,13 @@ class ModelDescription(BaseModel):
     finds_predicates: bool = Field(
         description="semantic roles only: whether an input can omit the indices of its predicates"
     )
+    has_card: bool = Field(description="whether there is a card at /api/models/NAME/card")
+
+
+class ModelCard(BaseModel):
+    """The card of a model."""
+
+    card: str = Field(description="Markdown, without the config of the model")
 
 
 class ServedModel:
@@ -64,6 +74,7 @@ class ServedModel:
             )
         keep_only_snapshots(archive.model)
         self.name = name
+        self.card = _card_of(archive_file)
         self._predictor: TaskPredictor = Predictor.from_archive(archive, self.task)
         self._limits = limits
 
@@ -80,6 +91,7 @@ class ServedModel:
             task=self.task,
             example=first_example,
             finds_predicates=getattr(self._predictor._model, "predicate_finder", None) is not None,
+            has_card=bool(self.card),
         )
 
     def answers(self, batch: Sequence[JsonDict]) -> List[Union[JsonDict, Exception]]:
@@ -99,6 +111,16 @@ class ServedModel:
         except RequestError as error:
             return error
         return None
+
+
+def _card_of(archive_file: FileName) -> str:
+    """Return the card that `elmo export` writes in the folder of a model; an empty text if there is none."""
+    path = Path(archive_path(archive_file)) / "README.md"
+    if not path.exists():
+        return ""
+    # Without the head in YAML and the config, which are for programs.
+    text = re.sub(r"\A---\n.*?^---\n", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"^## Config\n.*?(?=^## |\Z)", "", text, flags=re.DOTALL | re.MULTILINE).strip()
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

@@ -15,6 +15,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import shown_json
 from elmo_plugin.serving.answers import (
     EXAMPLE,
+    ModelCard,
     ModelDescription,
     ServedModel,
     WordAnswer,
@@ -57,6 +58,11 @@ def make_app(
     word_batcher = Batcher(lambda batch: map(words.answer, batch), replace(limits, max_batch=1))
     page, page_headers = _page_and_headers()
 
+    def unknown_model(name: str) -> RequestError:
+        return RequestError(
+            404, f"There is no model '{name[:40]}', expected one of {', '.join(served)}."
+        )
+
     @asynccontextmanager
     async def answering(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
@@ -90,6 +96,15 @@ def make_app(
             models=[model.description() for model in models], neighbors=words.description()
         )
 
+    @app.get("/api/models/{name}/card")
+    async def show_card(name: str) -> ModelCard:
+        """Return the card of a model: its data, scores and limits."""
+        if name not in served:
+            raise unknown_model(name)
+        if not served[name].card:
+            raise RequestError(404, f"The model '{name}' has no card.")
+        return ModelCard(card=served[name].card)
+
     @app.post("/api/models/{name}/predict")
     async def predict(name: str, inputs: Dict[str, Any]) -> Dict[str, Any]:
         """
@@ -97,9 +112,7 @@ def make_app(
         on the task, and `/api/models` has an example of the body.
         """
         if name not in served:
-            raise RequestError(
-                404, f"There is no model '{name[:40]}', expected one of {', '.join(served)}."
-            )
+            raise unknown_model(name)
         return await batchers[name].answer(inputs)
 
     @app.post("/api/neighbors")
@@ -120,8 +133,13 @@ def make_app(
     @app.exception_handler(RequestValidationError)
     async def invalid_body(request: Request, error: RequestValidationError) -> Any:
         """Answer a request whose body is not the JSON that its route expects, with an example of it."""
-        model = served.get(request.path_params.get("name", ""))
-        example = shown_json(EXAMPLE) if model is None else model.example
+        name = request.path_params.get("name")
+        if name is None:
+            example = shown_json(EXAMPLE)
+        elif name in served:
+            example = served[name].example
+        else:
+            return await refused(request, unknown_model(name))
         problems = "; ".join(map(_described_problem, error.errors()))
         return error_response(422, f"{problems}. Expected a JSON object such as {example}")
 

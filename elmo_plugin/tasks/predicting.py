@@ -4,7 +4,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from allennlp.common import Params
 from allennlp.common.util import JsonDict, sanitize
-from allennlp.data import Field, Instance
+from allennlp.data import DatasetReader, Field, Instance
 from allennlp.data.fields import ListField, TextField
 from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.models import Model
@@ -19,7 +19,7 @@ from elmo_plugin.files.json_input import (
     get_words,
     parse_json_object,
 )
-from elmo_plugin.tasks.reading import TaskReader
+from elmo_plugin.tasks.reading import RuleBasedTokenizer
 
 # Of instances that are predicted together, with padding. More are sorted by length and predicted in several
 # batches.
@@ -31,12 +31,13 @@ class TaskPredictor(LinePredictor, Predictor):
     Base class of predictors: from JSON to instances, and from the model's output to readable JSON. The text
     of the input, the `sentence` or `document` of an instance's metadata, is part of the answer.
 
-    A task defines `example`, `instances_from_json` and `readable_output`.
+    A task defines `example`, `instances_from_json` and `readable_output`, and `predict`, which takes text.
 
     # Parameters
 
     tokenizer : `Tokenizer` or `dict`, optional
-        Splits text into tokens; a tokenizer or its configuration. By default the tokenizer of the reader.
+        Splits text into tokens; a tokenizer or its configuration. By default the tokenizer of the reader, or
+        `RuleBasedTokenizer` for a reader without one.
     """
 
     example: str
@@ -45,7 +46,7 @@ class TaskPredictor(LinePredictor, Predictor):
     def __init__(
         self,
         model: Model,
-        dataset_reader: TaskReader,
+        dataset_reader: DatasetReader,
         frozen: bool = True,
         tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
     ) -> None:
@@ -53,7 +54,8 @@ class TaskPredictor(LinePredictor, Predictor):
         if isinstance(tokenizer, dict):
             # A copy, because building from `Params` empties them.
             tokenizer = Tokenizer.from_params(Params(dict(tokenizer)))
-        self.tokenizer: Tokenizer = tokenizer or dataset_reader.tokenizer
+        of_reader = getattr(dataset_reader, "tokenizer", None)
+        self.tokenizer: Tokenizer = tokenizer or of_reader or RuleBasedTokenizer()
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
         """Return the instances of an input, at least one. Raise `ConfigurationError` if it is invalid."""
@@ -121,7 +123,7 @@ class SentencePredictor(TaskPredictor):
     also stored as `sentence` in the metadata of its instances.
     """
 
-    def predict_sentence(self, sentence: str) -> JsonDict:
+    def predict(self, sentence: str) -> JsonDict:
         """Return the answer for a sentence."""
         return self.predict_json({"sentence": sentence})
 
@@ -143,6 +145,20 @@ class SentencePredictor(TaskPredictor):
     def instances_of_tokens(self, tokens: List[Token], inputs: JsonDict) -> List[Instance]:
         """Return the instances of a sentence: one, unless a task overrides this."""
         return [self._dataset_reader.text_to_instance(tokens)]
+
+
+@Predictor.register("elmo_tagger")
+class TaggerPredictor(SentencePredictor):
+    """
+    Predictor of AllenNLP's own taggers, such as `simple_tagger`, from a sentence or its tokens, see
+    `SentencePredictor`. The output has `words` and `tags`, one of each per token.
+    """
+
+    example = '{"sentence": "John Smith lives in Paris."} or {"tokens": ["John", "Smith", "lives"]}'
+
+    def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
+        [instance], [output] = instances, outputs
+        return {"words": instance["metadata"].metadata["words"], "tags": output["tags"]}
 
 
 def _num_tokens(instance: Instance) -> int:

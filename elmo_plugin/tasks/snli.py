@@ -197,6 +197,10 @@ class SnliPredictor(TaskPredictor):
 
     example = '{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}'
 
+    def predict(self, premise: str, hypothesis: str) -> JsonDict:
+        """Return the answer for a pair of sentences."""
+        return self.predict_json({"premise": premise, "hypothesis": hypothesis})
+
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
         premise_key = find_key(inputs, list(_HYPOTHESIS_KEYS), self.example)
         keys = (premise_key, _HYPOTHESIS_KEYS[premise_key])

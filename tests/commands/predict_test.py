@@ -5,7 +5,7 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import pytest
 from allennlp.data import Instance
@@ -13,7 +13,7 @@ from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
 
 from elmo_plugin.commands.main import main
-from elmo_plugin.commands.predict import predict_lines
+from elmo_plugin.commands.predict import answers_to_lines
 from elmo_plugin.compat.archives import opened_archive
 from tests.tasks.task_testing import overfitted_archive, run_predict
 
@@ -104,7 +104,7 @@ def test_a_predictor_of_another_package_answers_each_line(archive_file: str) -> 
     archive = opened_archive(archive_file)
     predictor = PlainPredictor(archive.model, archive.dataset_reader)
     Path("in.jsonl").write_text('{"tokens": ["Mary", "slept"]}\n{\n')
-    tagged, invalid = map(json.loads, predict_lines(predictor, "in.jsonl", 2))
+    tagged, invalid = answers_to_lines(predictor, "in.jsonl", 2)
     assert len(tagged["tags"]) == 2
     assert invalid["error"].startswith(
         "Found a line that is not JSON in UTF-8 (Expecting property name"
@@ -121,6 +121,43 @@ def test_standard_input_is_answered_line_by_line(
     assert list(invalid) == ["error"]
 
 
+def test_an_existing_file_is_replaced_only_on_request(archive_file: str, capsys: Any) -> None:
+    Path("out.jsonl").write_text("old")
+    words = ["predict", archive_file, INPUTS, "--output-file", "out.jsonl"]
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert "--output-file: out.jsonl exists, expected a new path" in capsys.readouterr().err
+    assert Path("out.jsonl").read_text() == "old"
+    main([*words, "--overwrite"])
+    assert len(read("out.jsonl")) == len(read(INPUTS))
+
+
+@pytest.mark.parametrize("file", [None, "out.jsonl"])
+def test_a_file_without_a_valid_line_is_an_error(
+    file: Optional[str], without_elmo: str, capsys: Any
+) -> None:
+    Path("in.jsonl").write_text('{"tokens": []}\n\n{"text": "Mary slept."}\n')
+    with pytest.raises(SystemExit, match="2"):
+        main(["predict", without_elmo, "in.jsonl", *(["--output-file", file] if file else [])])
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1].startswith(
+        "elmo predict: error: in.jsonl: no prediction for any of the 3 lines, expected input of this "
+        "model. Correct them as their errors say; the last one is: Found the keys 'text' in the input"
+    )
+    answers = Path(file).read_text() if file else printed.out
+    assert [list(json.loads(answer)) for answer in answers.splitlines()] == [["error"]] * 3
+
+
+def test_lines_without_a_prediction_are_counted(
+    without_elmo: str, capsys: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path("in.jsonl").write_text('{"tokens": []}\n{"tokens": ["Mary"]}\n\n')
+    assert len(outputs_of([without_elmo, "in.jsonl"], capsys)) == 3
+    assert caplog.messages[-1] == "No prediction for 2 of 3 lines."
+    Path("in.jsonl").write_text("")
+    assert outputs_of([without_elmo, "in.jsonl"], capsys) == []
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -130,7 +167,7 @@ def test_standard_input_is_answered_line_by_line(
         (["ARCHIVE", "no.jsonl"], "no.jsonl"),
         (["ARCHIVE", "long.jsonl"], "long.jsonl, line 1: found a line of more than 1,000,000 b"),
         (["ARCHIVE", "."], ".: cannot be read"),
-        (["ARCHIVE", INPUTS, "--predictor-args", '{"no": 1}'], "--predictor-args: found {'no': 1}"),
+        (["ARCHIVE", INPUTS, "--predictor-args", '{"no": 1}'], "predictor_args: found {'no': 1}"),
         (["ARCHIVE", INPUTS, "--overrides", '{"dataset_reader.max_words": 1}'], "max_words"),
         (["ARCHIVE", INPUTS, "--cuda-device", "99"], "a GPU"),
     ],

@@ -120,7 +120,7 @@ class TestReadSenses:
         "line, message",
         [
             ("{", "line 2: Found a line that is not JSON"),
-            ({"tokens": ["a"], "index": 0}, "line 2: .* expected exactly one of 'sense'"),
+            ({"tokens": ["a"], "index": 0}, "line 2: .* expected 'sense'"),
             ({"tokens": ["a", "b"], "index": 2, "sense": "A"}, "line 2: 'index' is 2, expected"),
             ({"tokens": ["a"], "index": -1, "sense": "A"}, "line 2: 'index' is -1, expected"),
             ({"tokens": ["a"], "index": True, "sense": "A"}, "line 2: 'index' is True, expected"),

@@ -140,6 +140,8 @@ def asking(**changes: Any) -> Dict[str, Any]:
         ("/no", {}, 404, "Not Found. See /openapi.json."),
         ("/docs", {}, 404, "Not Found"),
         ("/api/models/ner/predict/", {}, 404, "Not Found"),
+        ("/api/models/no/predict", b"{", 404, "There is no model 'no', expected one of coref, ner"),
+        (SQUAD, {"passage": "It rained."}, 422, "the keys 'passage' in the input, expected 'quest"),
         ("/api/models/no/predict", {}, 404, "There is no model 'no', expected one of co"),
         ("/health", {}, 405, "Method Not Allowed. See /openapi.json."),
     ],
@@ -267,6 +269,20 @@ def test_openapi_describes_requests_answers_and_errors(client: TestClient) -> No
             assert set(operation["responses"]) == {"200", "default"}
             assert "ErrorMessage" in json.dumps(operation["responses"]["default"])
     assert "HTTPValidationError" not in schemas
+
+
+def test_cards_are_without_the_head_and_the_config(
+    client: TestClient, words: WordsInContext
+) -> None:
+    assert not any(model["has_card"] for model in client.get("/api/models").json()["models"])
+    assert error_of(client.get("/api/models/ner/card"), 404) == "The model 'ner' has no card."
+    assert "There is no model 'no'" in error_of(client.get("/api/models/no/card"), 404)
+    model = ServedModel("names", "elmo_ner_small", LIMITS)
+    with client_of(make_app([model], words, LIMITS)) as of_named:
+        assert of_named.get("/api/models").json()["models"][0]["has_card"]
+        card = of_named.get("/api/models/names/card").json()["card"]
+    assert card.startswith("# elmo_ner_small\n\nTags persons")
+    assert "\n## Scores\n" in card and "## Config" not in card and "```" not in card
 
 
 def test_the_page_allows_nothing_but_its_own_content(client: TestClient) -> None:

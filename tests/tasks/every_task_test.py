@@ -211,7 +211,7 @@ WRONG_INPUTS: Dict[str, List[Tuple[Dict[str, Any], str]]] = {
             ({"tokens": ["Rain"], "predicates": predicates}, _SRL)
             for predicates in (None, [0, 1], [-1], [True], [0, 0], [0.0])
         ),
-        ({"sentence": "Rain."}, "expected exactly one of 'predicates', as in"),
+        ({"sentence": "Rain."}, "expected 'predicates', as in"),
     ],
     "sst": [({"sentence": "Rain", "words": ["Rain"]}, "Found the keys 'sentence', 'words'")],
 }

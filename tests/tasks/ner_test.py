@@ -196,7 +196,7 @@ def test_entities_are_described(predictor):
     sentence = "Mary  Smith visited New York."
     mary = {"start": 0, "end": 2, "text": "Mary  Smith", "start_char": 0, "end_char": 11}
     new_york = {"start": 3, "end": 5, "text": "New York", "start_char": 20, "end_char": 28}
-    assert predictor.predict_sentence(sentence) == {
+    assert predictor.predict(sentence) == {
         "words": ["Mary", "Smith", "visited", "New", "York", "."],
         "tags": ["B-PER", "L-PER", "O", "B-LOC", "L-LOC", "O"],
         "spans": [{"label": "PER", **mary}, {"label": "LOC", **new_york}],

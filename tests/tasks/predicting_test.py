@@ -14,14 +14,14 @@ def model():
 def test_the_tokenizer_is_the_one_that_is_given_or_that_of_the_reader(model):
     predictor = SstPredictor(model, SstReader())
     assert isinstance(predictor.tokenizer, RuleBasedTokenizer)
-    output = predictor.predict_sentence("Rain.  Rain.")
+    output = predictor.predict("Rain.  Rain.")
     assert (output["tokens"], output["sentence"]) == (["Rain", ".", "Rain", "."], "Rain.  Rain.")
     tokenizer = WhitespaceTokenizer()
     assert SstPredictor(model, SstReader(), tokenizer=tokenizer).tokenizer is tokenizer
     assert SstPredictor(model, SstReader(tokenizer=tokenizer)).tokenizer is tokenizer
     configuration = {"type": "whitespace"}
     predictor = SstPredictor(model, SstReader(), tokenizer=configuration)
-    assert predictor.predict_sentence("Rain. Rain.")["tokens"] == ["Rain.", "Rain."]
+    assert predictor.predict("Rain. Rain.")["tokens"] == ["Rain.", "Rain."]
     assert configuration == {"type": "whitespace"}  # not emptied
 
 

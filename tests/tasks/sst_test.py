@@ -195,7 +195,7 @@ OVERFITTING = {"num_steps": 150, "lr": 0.01}
 
 
 def test_classes_have_probabilities(predictor):
-    output = predictor.predict_sentence("The plot is  so awful.")
+    output = predictor.predict("The plot is  so awful.")
     assert list(output) == ["label", "probabilities", "tokens", "sentence"]
     probabilities = output["probabilities"]
     assert list(probabilities) == CLASSES

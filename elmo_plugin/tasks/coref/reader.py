@@ -249,6 +249,10 @@ class CoreferencePredictor(TaskPredictor):
         super().__init__(*args, **kwargs)
         self._sentence_splitter = SentenceSplitter()
 
+    def predict(self, document: str) -> JsonDict:
+        """Return the answer for a document."""
+        return self.predict_json({"document": document})
+
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
         key = find_key(inputs, ("document", "sentences"), self.example)
         genre = get_text(inputs, "genre", self.example) if "genre" in inputs else None

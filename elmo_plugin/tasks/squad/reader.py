@@ -282,6 +282,10 @@ class SquadPredictor(TaskPredictor):
 
     example = '{"passage": "It rained in Paris.", "question": "Where did it rain?"}'
 
+    def predict(self, question: str, passage: str) -> JsonDict:
+        """Return the answer to a question."""
+        return self.predict_json({"question": question, "passage": passage})
+
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
         passage, question = (get_text(inputs, key, self.example) for key in ("passage", "question"))
         return [self._dataset_reader.text_to_instance(question, passage, tokenizer=self.tokenizer)]

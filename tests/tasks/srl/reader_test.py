@@ -209,12 +209,12 @@ def test_a_model_with_a_finder_needs_no_predicates():
     predictor = SrlPredictor(model.eval(), SrlReader())
     expected = {"words": WORDS, "predicates": [SAT, SLEPT]}
     assert predictor.predict_tokens(WORDS) == expected
-    assert predictor.predict_sentence("The cat sat and slept.")["predicates"] == [SAT, SLEPT]
+    assert predictor.predict("The cat sat and slept.")["predicates"] == [SAT, SLEPT]
     # What is given is not looked for.
     assert predict(predictor, [4], tokens=WORDS)["predicates"] == [SLEPT]
     assert predict(predictor, [], tokens=WORDS)["predicates"] == []
     with pytest.raises(ConfigurationError, match=r'as in \{"sentence": "The cat'):
-        predictor.predict_sentence("")
+        predictor.predict("")
     # In two passes, one to find and one to label, whatever the number of sentences.
     passes = []
     model.register_forward_hook(lambda *_: passes.append(None))

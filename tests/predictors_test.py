@@ -1,0 +1,141 @@
+"""Trained models in Python: by name or path, with text as their input."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import pytest
+import torch
+from allennlp.predictors import Predictor
+
+from elmo_plugin import load_predictor
+from elmo_plugin.errors import ConfigurationError
+from tests.conftest import FIXTURES, REPOSITORY
+from tests.tasks.task_testing import overfitted_archive, run_predict
+
+SHIPPED: List[Tuple[str, Dict[str, str], str, Any]] = [
+    (
+        "elmo_ner_small",
+        {"sentence": "Maria Lopez visited Oxford."},
+        "tagged",
+        "[PER Maria Lopez] visited [LOC Oxford] .",
+    ),
+    (
+        "elmo_srl_small",
+        {"sentence": "She opened the door."},
+        "words",
+        ["She", "opened", "the", "door", "."],
+    ),
+    (
+        "elmo_coref_small",
+        {"document": "Mary slept. She was tired."},
+        "marked",
+        "[1 Mary] slept . [1 She] was tired .",
+    ),
+    (
+        "elmo_squad_small",
+        {"question": "When did it rain in Rome?", "passage": "It rained in Rome on Tuesday."},
+        "best_span_text",
+        "Tuesday",
+    ),
+]
+
+
+@pytest.mark.parametrize("name, texts, key, expected", SHIPPED, ids=[row[0] for row in SHIPPED])
+def test_the_models_of_the_package_take_text(
+    name: str, texts: Dict[str, str], key: str, expected: Any
+) -> None:
+    predictor = load_predictor(name)
+    assert isinstance(predictor, Predictor)
+    answer = predictor.predict(*texts.values())
+    assert answer[key] == expected
+    assert answer == predictor.predict(**texts) == predictor.predict_json(texts)
+
+
+@pytest.fixture(scope="module")
+def archive_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tiny = FIXTURES / "snli" / "tiny"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(REPOSITORY)  # paths in the experiment are relative to it
+        return overfitted_archive(
+            tiny / "experiment_elmo.jsonnet", tmp_path_factory.mktemp("run"), 2
+        )
+
+
+def test_archives_and_folders_are_loaded_with_changes(archive_file: Path) -> None:
+    texts = ("A man sleeps outside.", "A man sleeps.")
+    predictor = load_predictor(archive_file)
+    answer = predictor.predict(*texts)
+    assert load_predictor(archive_file.parent).predict(*texts) == answer
+    # Nothing can be trained, and the biLM runs as a snapshot.
+    assert not any(parameter.requires_grad for parameter in predictor._model.parameters())
+    assert not any("_elmo_lstm" in name for name, _ in predictor._model.named_parameters())
+    whitespace = {"tokenizer": {"type": "whitespace"}}
+    changed = load_predictor(archive_file, predictor_args=whitespace).predict(*texts)
+    assert changed["premise_words"] == ["A", "man", "sleeps", "outside."]
+    assert answer["premise_words"] == ["A", "man", "sleeps", "outside", "."]
+    overrides = {"model.text_encoder.elmo.precision": "bfloat16"}
+    torch.testing.assert_close(
+        load_predictor(archive_file, overrides).predict(*texts)["probabilities"],
+        answer["probabilities"],
+        rtol=0,
+        atol=0.05,
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"^predictor_args: found {'no': 1}, expected arg.*'no'"
+    ):
+        load_predictor(archive_file, predictor_args={"no": 1})
+    with pytest.raises(ConfigurationError, match=r"^no\.tar\.gz: no such file or folder"):
+        load_predictor("no.tar.gz")
+
+
+SIMPLE_TAGGER = """
+{
+  dataset_reader: { type: 'sequence_tagging', token_indexers: { tokens: { type: 'single_id' } } },
+  train_data_path: 'train.txt',
+  model: {
+    type: 'simple_tagger',
+    text_field_embedder: { token_embedders: { tokens: { type: 'embedding', embedding_dim: 8 } } },
+    encoder: { type: 'lstm', input_size: 8, hidden_size: 8, bidirectional: true },
+  },
+}
+"""
+
+
+def test_taggers_of_allennlp_need_no_model_of_spacy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.txt").write_text("Ada###NNP sleeps###VBZ .###.\n", encoding="utf-8")
+    Path("config.jsonnet").write_text(SIMPLE_TAGGER)
+    Path("run").mkdir()
+    archive_file = overfitted_archive(Path("config.jsonnet"), Path("run"))
+    predictor = load_predictor(archive_file)
+    words, tags = ["Ada", "sleeps", "."], ["NNP", "VBZ", "."]
+    assert predictor.predict_json({"tokens": words}) == {"words": words, "tags": tags}
+    # Split by rules, as for the models of this package.
+    assert predictor.predict("Ada sleeps.") == {
+        "words": words,
+        "tags": tags,
+        "sentence": "Ada sleeps.",
+    }
+    Path("in.jsonl").write_text('{"sentence": "Ada sleeps."}')
+    run_predict(
+        archive_file, "in.jsonl", "--predictor", "elmo_tagger", "--output-file", "out.jsonl"
+    )
+    assert json.loads(Path("out.jsonl").read_text())["tags"] == tags
+    arguments = {"tokenizer": {"type": "whitespace"}}
+    of_whitespace = load_predictor(archive_file, predictor_args=arguments)
+    assert of_whitespace.predict("Ada sleeps .")["tags"] == tags
+    with pytest.raises(ConfigurationError, match="exactly one of 'sentence', 'tokens', 'words'"):
+        predictor.predict_json({"text": "Ada sleeps ."})
+
+
+def test_the_import_of_the_package_loads_neither_torch_nor_allennlp() -> None:
+    program = (
+        "import sys, elmo_plugin; assert 'load_predictor' in dir(elmo_plugin); "
+        "sys.exit(bool({'torch', 'allennlp'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
