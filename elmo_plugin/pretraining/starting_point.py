@@ -108,11 +108,12 @@ def starting_files(name: str, folder: Path) -> Tuple[str, Optional[List[str]]]:
     if is_archive:
         shutil.copyfile(name, folder / "model.tar.gz")
         return f"{folder.name}/model.tar.gz", start.words
-    for path in resolve_model_files(name, None):
-        # The weights of models of ELMoForManyLangs are in several files.
-        others = path.parent.iterdir() if is_many_langs(path) else [path]
-        for file in others:
-            shutil.copyfile(file, folder / file.name)
+    options_path, weight_path = resolve_model_files(name, None)
+    if is_many_langs(weight_path):
+        shutil.copytree(weight_path.parent, folder, dirs_exist_ok=True)
+    else:
+        shutil.copyfile(options_path, folder / "options.json")
+        shutil.copyfile(weight_path, folder / "weights.hdf5")
     if start.words is not None:
         LMVocabulary(start.words).to_file(folder / VOCABULARY_NAME)
     return folder.name, start.words

@@ -107,7 +107,7 @@ def test_text_becomes_a_model(capsys: Any) -> None:
     assert "license: cc0-1.0" in card and "words read in" in card
     assert f"perplexity {perplexity:.4g}" in card
     # It is scored with its own softmax.
-    main(["score", str(Path("out/training/text/heldout.txt")), "--options-file", "out"])
+    main(["score", str(Path("out/training/text/heldout.txt")), "--model", "out"])
     assert "perplexity" in capsys.readouterr().out
 
     # Finished: nothing is trained again.
