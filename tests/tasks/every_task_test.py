@@ -203,7 +203,7 @@ WRONG_INPUTS: Dict[str, List[Tuple[Dict[str, Any], str]]] = {
     "ner": [({"tokens": []}, r"'tokens' is \[\], expected a list of words")],
     "snli": [
         ({"hypothesis": "Rain"}, "Found the keys 'hypothesis' .* one of 'premise', 'sentence1'"),
-        ({"sentence1": "Rain", "hypothesis": "Rain"}, "exactly one of 'sentence2'"),
+        ({"sentence1": "Rain", "hypothesis": "Rain"}, "expected 'sentence2'"),
     ],
     "squad": [({"passage": "It rained.", "question": ""}, "'question' is \"\", expected a text")],
     "srl": [
