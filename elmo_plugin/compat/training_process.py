@@ -1,4 +1,4 @@
-"""`allennlp train` as a process of its own: started, stopped, and its failure in one line."""
+"""`allennlp train` as a process of its own: its config, its start and end, and its failure in one line."""
 
 import os
 import re
@@ -10,11 +10,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Iterator, List, Mapping, Optional, Sequence
 
+import elmo_plugin
+
+# The experiment files of this package.
+CONFIGS = Path(elmo_plugin.__file__).with_name("training_configs")
+
 SECONDS_TO_STOP = 10.0
 # The last line of a traceback, such as `allennlp.common.checks.ConfigurationError: ...`.
 _ERROR_LINE = re.compile(
     r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Received)\b.*", re.MULTILINE
 )
+
+
+def config_path(name: str) -> Path:
+    """
+    Return the path of a config: a file, or an experiment of this package by its name, such as `ner_small`.
+    """
+    of_package = CONFIGS / f"{Path(name).stem}.jsonnet"
+    is_name = Path(name).name == name and not Path(name).exists()
+    return of_package if is_name and of_package.exists() else Path(name)
 
 
 def train_command(

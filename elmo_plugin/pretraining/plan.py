@@ -8,7 +8,7 @@ from typing import Any, Dict, NamedTuple, Optional
 
 from allennlp.common import Params
 
-import elmo_plugin
+from elmo_plugin.compat.training_process import CONFIGS, config_path
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.text import (
@@ -18,8 +18,6 @@ from elmo_plugin.pretraining.text import (
     VOCABULARY_NAME,
     PreparedText,
 )
-
-CONFIGS = Path(elmo_plugin.__file__).with_name("training_configs")
 
 # Of the folder of a training.
 PLAN_NAME, CONFIG_NAME, RUN_NAME = "plan.json", "config.jsonnet", "run"
@@ -67,7 +65,7 @@ class Settings:
     def config_file(self) -> Path:
         if self.start is not None:
             return CONFIGS / "bilm_finetune.jsonnet"
-        return CONFIGS / SIZES[self.size].config if self.size in SIZES else Path(self.size)
+        return CONFIGS / SIZES[self.size].config if self.size in SIZES else config_path(self.size)
 
     @property
     def has_own_config(self) -> bool:

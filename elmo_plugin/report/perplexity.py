@@ -70,8 +70,9 @@ class PerplexityOptions(RunOptions):
         metavar="NAME",
     )
     config: str = option(
-        "a config of `allennlp train`; LM_START, LM_VOCABULARY, LM_TRAIN and LM_HELDOUT are set for it",
-        "training_configs/bilm_finetune.jsonnet",
+        "a config of `allennlp train`, or the name of one of this package; LM_START, LM_VOCABULARY, "
+        "LM_TRAIN and LM_HELDOUT are set for it",
+        "bilm_finetune",
         metavar="FILE",
     )
 
@@ -164,7 +165,7 @@ def _experiment(
     if not any(callback in (CALLBACK, {"type": CALLBACK}) for callback in callbacks):
         raise ConfigurationError(
             f"{options.config}: trainer.callbacks is {callbacks}, expected {CALLBACK} among them, which "
-            "measures the perplexity before training, as in training_configs/bilm_finetune.jsonnet."
+            "measures the perplexity before training, as in bilm_finetune.jsonnet."
         )
     return experiment
 

@@ -11,6 +11,7 @@ from allennlp.common import Params
 from allennlp.common.params import with_overrides
 
 from elmo_plugin.arguments import option
+from elmo_plugin.compat.training_process import config_path
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.text_encoder import PLACES_OF
 from elmo_plugin.report.runs import Run, RunOptions
@@ -27,8 +28,8 @@ class TaskOptions(RunOptions):
     """Options of all reports that train a task."""
 
     config_file: str = option(
-        "a config of `allennlp train` with model.text_encoder.elmo; the environment variables that it "
-        "reads must be set",
+        "a config of `allennlp train` with model.text_encoder.elmo, or the name of one of this package, such "
+        "as ner_small; the environment variables that it reads must be set",
         positional=True,
         metavar="CONFIG",
     )
@@ -72,7 +73,7 @@ class Experiment:
         name: Optional[str],
         variables: Optional[Mapping[str, str]] = None,
     ) -> None:
-        self.config_file = config_file
+        self.config_file = str(config_path(config_file))
         self.config = _evaluated(self.config_file, overrides, variables)
         self.model: Dict[str, Any] = self.config.get("model") or {}
         self.task = str(self.model.get("type", "")).removeprefix("elmo_")

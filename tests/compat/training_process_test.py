@@ -10,12 +10,30 @@ from pathlib import Path
 import pytest
 
 from elmo_plugin.compat.training_process import (
+    CONFIGS,
+    config_path,
     failure_reason,
     sigterm_interrupts,
     start_training,
     stop_training,
     train_command,
 )
+
+
+def test_a_config_is_a_file_or_an_experiment_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (
+        config_path("ner_small")
+        == config_path("ner_small.jsonnet")
+        == CONFIGS / "ner_small.jsonnet"
+    )
+    assert (CONFIGS / "ner_small.jsonnet").is_file()
+    for other in ("other", "mine/ner_small.jsonnet"):
+        assert config_path(other) == Path(other)
+    (tmp_path / "ner_small.jsonnet").write_text("{}")  # a file of this name comes first
+    assert config_path("ner_small.jsonnet") == Path("ner_small.jsonnet")
 
 
 def test_the_command_imports_each_package_once() -> None:

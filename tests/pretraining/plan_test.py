@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_plugin.compat.training_process import CONFIGS
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.plan import (
-    CONFIGS,
     SIZES,
     Plan,
     Settings,
