@@ -40,7 +40,7 @@ def main() -> None:
         f"  .venv/bin/allennlp evaluate {archive_file} {SAMPLE / 'test.conll'}\n"
         "In the browser, with sentences of your own:\n"
         f"  .venv/bin/elmo serve {archive_file}\n"
-        "ELMo here is elmo_mini, which comes with this package. README.md has what it gains."
+        "ELMo here is elmo_mini, which comes with this package. RESULTS.md has what it gains."
     )
 
 

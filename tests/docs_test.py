@@ -112,7 +112,7 @@ def write_inputs(name: str, folder: Path) -> None:
     trees = (FIXTURES / "sst" / "tiny" / "train.txt").read_text(encoding="utf-8").splitlines()
     for part in parts:
         # A tagger must learn some names.
-        number = 300 if name == "outside_allennlp" else 24 if part == "train" else 8
+        number = 300 if name == "spacy" else 24 if part == "train" else 8
         sentences, texts = wikigold[part][:number], plain[part][:number]
         lines[f"data/{part}.txt"] = [
             " ".join(f"{word}###{tag}" for word, tag in sentence) for sentence in sentences
@@ -228,8 +228,13 @@ def check_serve_a_model(done: FinishedPage) -> None:
     assert done.printed.endswith(stopped)
 
 
-def check_outside_allennlp(done: FinishedPage) -> None:
-    assert done.printed.endswith("\n(6, 128)\n['river']\n")
+def check_scikit_learn_and_flair(done: FinishedPage) -> None:
+    assert done.printed == "['river']\n"
+
+
+def check_spacy(done: FinishedPage) -> None:
+    assert done.printed.startswith("(9, 256)\nbank, bank: 0.72\n")
+    assert done.printed.endswith("\n(6, 128)\n(Ada Lovelace, London)\n")
     # The tagger that is loaded is one that has learned.
     score = re.search(r"^NER F +([\d.]+)", done.printed, re.MULTILINE)
     assert score and float(score[1]) > 20
@@ -286,6 +291,6 @@ def test_lists_name_pages() -> None:
     assert {*CHECKS, *SELF_CONTAINED, *WITH_OTHER_OUTPUT, *BEFORE} <= set(PAGES)
 
 
-@pytest.mark.parametrize("page", [*DOCS.glob("*.md"), *REPOSITORY.glob("*.md")], ids=str)
+@pytest.mark.parametrize("page", [*DOCS.rglob("*.md"), *REPOSITORY.glob("*.md")], ids=str)
 def test_links_lead_somewhere(page: Path) -> None:
     assert broken_links(page) == []

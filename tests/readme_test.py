@@ -1,13 +1,14 @@
 """What README.md and CONTRIBUTING.md show works as it stands there."""
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Dict
 
 import pytest
-from allennlp.common import Params
-from allennlp.modules import TextFieldEmbedder
 
 from tests.conftest import REPOSITORY
 from tests.markdown_blocks import code_blocks
@@ -29,18 +30,36 @@ def test_the_python_snippets_run(folder_with_a_bilm: Path) -> None:
     for snippet in code_blocks(README, "python"):
         exec(snippet.text, names)
     assert names["result"]["elmo_representations"][0].shape == (2, 3, 16)
-    assert len(names["layers"]) == 3
-    assert (folder_with_a_bilm / "copy.hdf5").exists()
     tagged = names["predictor"].predict("Maria Lopez visited Oxford.")["tagged"]
     assert f'["tagged"]  # {tagged}\n' in README
 
 
-def test_the_config_snippet_builds(folder_with_a_bilm: Path) -> None:
-    (token_embedders,) = code_blocks(README, "jsonnet")
-    path = folder_with_a_bilm / "config.jsonnet"
-    path.write_text("{" + token_embedders.text + "}")
-    embedder = TextFieldEmbedder.from_params(Params.from_file(path))
-    assert embedder.get_output_dim() == 16
+def test_the_console_shows_what_the_commands_print(tmp_path: Path) -> None:
+    (console,) = code_blocks(README, "console")
+    commands = re.findall(r"^\$ (.+)$", console.text, re.MULTILINE)
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    result = subprocess.run(
+        ["bash", "-euc", "\n".join(commands)],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    shown = "".join(re.findall(r"^(?!\$ ).*\n", console.text, re.MULTILINE))
+    assert result.stdout == shown
+
+
+def test_the_site_has_the_groups_of_the_readme_in_its_order() -> None:
+    """Only there: the pages in folders, below results and performance."""
+    rows = re.findall(r"^\| (\w[^|]*) \| (\[.+) \|$", README, re.MULTILINE)
+    assert len(rows) >= 5
+    navigation = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    groups = re.findall(r"^  - (.+):\n((?: {6}- .+\n)+)", navigation, re.MULTILINE)
+    for (title, row), (group, lines) in zip(rows, groups):
+        linked = [page.lower().removeprefix("docs/") for page in re.findall(r"\]\(([^)]+)\)", row)]
+        pages = [page for page in re.findall(r"- (.+)", lines) if "/" not in page]
+        assert (group, pages) == (title, linked)
 
 
 def test_make_targets_exist() -> None:

@@ -14,15 +14,17 @@ examples:
   %(prog)s
   %(prog)s elmo_mini
 
-List the models that have a name: name, kind, size, and what the head of their card says. With the name of
-one, show its folder and its card. All but original, which is downloaded, come with this package.
-Give the name of a biLM to a command: elmo embed ... --model elmo_mini
-Give that of a task model in place of its archive, unless the current folder has a file of this name.
+List the models that have a name: name, kind, size, and what the head of their card says. With NAME, show the
+folder and the card of that model. All but original, which is downloaded, come with this package.
+A command takes the name of a biLM as --model: elmo embed ... --model elmo_mini
+It takes the name of a task model in place of an archive, unless the current folder has a file of this name.
+The last line of the list is the folder of the experiment files, such as ner_small.jsonnet.
 docs/models.md lists the biLMs that others have published.
 """
 
 # As in bilm/model_files.py, from where importing it would take the time of importing torch.
 FOLDER = Path(elmo_plugin.__file__).with_name("pretrained")
+EXPERIMENTS = FOLDER.with_name("training_configs")
 ORIGINAL = "original"
 
 # The file that each kind of model has in its folder.
@@ -50,9 +52,11 @@ OPTIONS = ModelsOptions
 
 
 def run(options: ModelsOptions) -> None:
-    """Print a line for each model, or the folder and the card of one."""
+    """Print the list of models and the folder of the experiment files, or the folder and card of one."""
     if options.name is None:
-        print("\n".join(model_lines(FOLDER)))
+        print(*model_lines(FOLDER), sep="\n")
+        # Their imports, such as lib/ner.libsonnet, are beside them.
+        print(f"experiment files: {EXPERIMENTS} (copy the whole folder: cp -r {EXPERIMENTS} .)")
     elif options.name == ORIGINAL:
         from elmo_plugin.bilm.model_files import ORIGINAL_MODEL
 

@@ -1,10 +1,12 @@
 """`elmo models` lists folders of models."""
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from allennlp.common import Params
 
 from elmo_plugin.bilm.model_files import ORIGINAL, ORIGINAL_MODEL, PRETRAINED_FOLDER
 from elmo_plugin.commands import models
@@ -22,6 +24,20 @@ def test_the_models_of_the_package(capsys: Any) -> None:
     assert words[:4] == ["elmo_mini", "biLM", "10.8", "MB"]
     assert words[4].startswith("English Wikipedia, conversations and novels; ")
     assert words[4].endswith("; en; cc-by-sa-4.0")
+
+
+def test_the_last_line_is_a_folder_of_experiments_to_copy(
+    capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["models"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    match = re.fullmatch(r"experiment files: (.+) \(copy the whole folder: (cp -r \1 \.)\)", last)
+    assert match
+    subprocess.run(match[2].split(), cwd=tmp_path, check=True)
+    monkeypatch.setenv("NER_DATA", "data")
+    monkeypatch.setenv("ELMO", "elmo_mini")
+    config = Params.from_file(tmp_path / "training_configs" / "ner_small.jsonnet")
+    assert config["model"]["type"] == "elmo_ner"
 
 
 def test_a_name_shows_the_folder_and_the_card(capsys: Any) -> None:
