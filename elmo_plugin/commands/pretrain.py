@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence
 
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.commands.main import needing_allennlp
@@ -15,6 +15,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder
 
 if TYPE_CHECKING:
+    from elmo_plugin.embedding.neighbors import Occurrence
     from elmo_plugin.pretraining.plan import Plan
 
 USAGE = "%(prog)s TEXT... OUTPUT [options]"
@@ -41,9 +42,7 @@ of it is better than reading it more often.
 HOURS = 1.0
 SECONDS_OF_MEASURING = 30.0
 SECONDS_BETWEEN_LOOKS = 0.5
-NUM_SHOWN_WORDS = 3
-# The commonest words have many uses, of which neighbors show little.
-_COMMONEST = 100
+NUM_SHOWN_WORDS, MAX_COUNT_OF_SHOWN_WORDS, TOKENS_AROUND = 3, 20, 10
 
 
 @dataclass(frozen=True)
@@ -367,17 +366,24 @@ def _print_neighbors(output: Path, heldout: Path) -> None:
         nearest = nearest_occurrences(occurrences[0], vectors[0], occurrences, vectors, top=1)
         print(f"\n'{word}', and the most similar of its {len(occurrences) - 1} other sentences:")
         for occurrence in [occurrences[0], *(neighbor.occurrence for neighbor in nearest)]:
-            print(f"  {occurrence.marked_sentence}")
+            print(f"  {_around(occurrence)}")
 
 
-def _shown_words(tokens: Any) -> List[str]:
-    """Return some words that occur several times, but are not the commonest."""
-    common = [
+def _shown_words(tokens: Iterable[str]) -> List[str]:
+    """Return some words that occur several times, but not often: those have a meaning of their own."""
+    return [
         word
         for word, count in Counter(tokens).most_common()
-        if count >= 3 and word.isalpha() and word.islower() == word.lower().islower()
-    ]
-    return common[_COMMONEST : _COMMONEST + NUM_SHOWN_WORDS] or common[-NUM_SHOWN_WORDS:]
+        if 3 <= count <= MAX_COUNT_OF_SHOWN_WORDS and word.isalpha() and not word[0].isupper()
+    ][:NUM_SHOWN_WORDS]
+
+
+def _around(occurrence: "Occurrence") -> str:
+    """Return the word with some of the sentence on both sides."""
+    position = occurrence.position or 0
+    start = max(0, position - TOKENS_AROUND)
+    tokens = occurrence.tokens[start : position + TOKENS_AROUND + 1]
+    return occurrence._replace(tokens=tokens, position=position - start).marked_sentence
 
 
 def _print_lines(lines: Dict[str, str]) -> None:
