@@ -75,7 +75,8 @@ def test_an_hour_on_a_usual_text() -> None:
     assert plan.epochs == 4
     assert 17_000_000 < plan.words < 18_000_000
     assert 0.95 < plan.hours < 1.05
-    assert config["trainer"]["learning_rate_scheduler"]["type"] == "linear_with_warmup"
+    schedule = config["trainer"]["learning_rate_scheduler"]
+    assert schedule == {"type": "polynomial_decay", "power": 0.5, "warmup_steps": 200}
     # Five minutes of 5,000 words a second.
     assert config["trainer"]["checkpointer"]["save_every_num_batches"] == 300 * 5000 // 2560
     assert config["trainer"]["callbacks"][-1]["validation_interval"] == plan.batches // 10
