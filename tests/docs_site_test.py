@@ -74,7 +74,11 @@ def test_pages_of_the_root_are_there_with_their_pictures(site: Path, pages: Dict
 
 def test_docstrings_become_definitions(pages: Dict[str, str]) -> None:
     page = pages["reference/core/index.html"]
-    assert "<dt><code>num_output_representations</code> : <code>int</code></dt>" in page
+    expected = (
+        "<dt><code>num_output_representations</code> : <code>int</code>, "
+        "optional (default = <code>1</code>)</dt>"
+    )
+    assert expected in page
     # Names without a type, in more than one line.
     assert "do_layer_norm, dropout, requires_grad" in pages["reference/modules/index.html"]
     for name, html in pages.items():
