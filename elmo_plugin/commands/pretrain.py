@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,8 +39,6 @@ of it is better than reading it more often.
 """
 
 HOURS = 1.0
-SECONDS_OF_MEASURING = 30.0
-SECONDS_BETWEEN_LOOKS = 0.5
 NUM_SHOWN_WORDS, MAX_COUNT_OF_SHOWN_WORDS, TOKENS_AROUND = 3, 20, 10
 
 
@@ -115,7 +112,8 @@ def run(options: PretrainOptions) -> None:
     """Train, and print what was made and what to try with it."""
     with needing_allennlp("pretrain"):
         import elmo_plugin.plugin  # noqa: F401 - patches and registers
-    from elmo_plugin.pretraining.plan import PLAN_NAME, RUN_NAME, Plan
+    from elmo_plugin.pretraining.plan import PLAN_NAME, Plan
+    from elmo_plugin.pretraining.process import train
 
     output = Path(options.output)
     folder = output / "training"
@@ -126,8 +124,7 @@ def run(options: PretrainOptions) -> None:
         content = json.loads((folder / PLAN_NAME).read_text(encoding="utf-8"))
         plan = Plan.from_dict(content["plan"])
         _check_same(options, content["arguments"], folder)
-        if not (folder / RUN_NAME / "metrics.json").exists():
-            _train(folder, plan)
+        train(folder, plan)
         _export(options, output, folder, plan)
     _show(output, folder)
 
@@ -180,6 +177,7 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
         make_plan,
         write_config,
     )
+    from elmo_plugin.pretraining.process import MEASURING_NAME, measured_speed
     from elmo_plugin.pretraining.starting_point import starting_files
     from elmo_plugin.pretraining.text import prepare_text
 
@@ -188,7 +186,7 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
     )
     sources = find_sources(options.text, input_options, options.output)
     heldout = find_sources(options.heldout, input_options) if options.heldout else []
-    for name in ("text", "measuring"):
+    for name in ("text", MEASURING_NAME):
         shutil.rmtree(folder / name, ignore_errors=True)
     start, words = (
         starting_files(options.from_, folder / "start") if options.from_ else (None, None)
@@ -200,98 +198,10 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
     text = prepare_text(sources, heldout, folder, max_vocabulary, words)
     config = base_config(settings, text)
     print("measuring the speed of this machine ...", file=sys.stderr)
-    plan = make_plan(config, settings, text, _measured_speed(config, folder))
+    plan = make_plan(config, settings, text, measured_speed(config, folder))
     _print_lines(plan.lines(settings))
     write_config(config, folder / CONFIG_NAME, f"elmo {' '.join(sys.argv[1:])}")
     plan.to_file(folder / PLAN_NAME, options.plan_arguments())
-
-
-def _measured_speed(config: Dict[str, Any], folder: Path) -> float:
-    """Train for half a minute, in a folder that is removed, and return the words per second."""
-    from elmo_plugin.compat.training_process import (
-        sigterm_interrupts,
-        start_training,
-        stop_training,
-        train_command,
-    )
-    from elmo_plugin.pretraining.plan import CONFIG_NAME, write_config
-    from elmo_plugin.pretraining.progress import PROGRESS_NAME, read_progress
-
-    endless = {**config, "trainer": {**config["trainer"], "num_epochs": 1_000_000}}
-    write_config(endless, folder / CONFIG_NAME, "elmo pretrain, to measure the speed")
-    command = train_command(Path(CONFIG_NAME), Path("measuring"), "--force")
-    process = start_training(command, folder / "log.txt", folder=folder)
-    records: List[Dict[str, Any]] = []
-    try:
-        with sigterm_interrupts():
-            while not records or records[-1]["seconds"] < SECONDS_OF_MEASURING:
-                _check_running(process, folder)
-                time.sleep(SECONDS_BETWEEN_LOOKS)
-                records = list(read_progress(folder / "measuring" / PROGRESS_NAME))
-    finally:
-        stop_training([process])
-        shutil.rmtree(folder / "measuring", ignore_errors=True)
-    # Not from the start: the first steps are slower.
-    first, last = records[0] if len(records) > 1 else {"words": 0, "seconds": 0.0}, records[-1]
-    return (last["words"] - first["words"]) / (last["seconds"] - first["seconds"])
-
-
-def _check_running(process: Any, folder: Path) -> None:
-    from elmo_plugin.compat.training_process import failure_reason
-
-    if process.poll() is not None and process.returncode != 0:
-        raise ConfigurationError(
-            f"training failed: {failure_reason(process.returncode, folder / 'log.txt')}. Nothing that a "
-            "checkpoint holds is lost: the same command with --resume continues from the last one. If "
-            "memory was short, close other programs, or start again with a smaller --size; if the disk is "
-            "full, make room."
-        )
-
-
-def _train(folder: Path, plan: "Plan") -> None:
-    """Run the config, or go on with its run, and show its progress."""
-    from tqdm import tqdm
-
-    from elmo_plugin.compat.training_process import (
-        sigterm_interrupts,
-        start_training,
-        stop_training,
-        train_command,
-    )
-    from elmo_plugin.pretraining.plan import CONFIG_NAME, RUN_NAME
-    from elmo_plugin.pretraining.progress import PROGRESS_NAME, last_progress
-
-    progress_file = folder / RUN_NAME / PROGRESS_NAME
-    # Without a checkpoint there is nothing to recover.
-    recover = any((folder / RUN_NAME).glob("model_state_*.th"))
-    command = train_command(
-        Path(CONFIG_NAME), Path(RUN_NAME), "--recover" if recover else "--force"
-    )
-    if not recover:
-        progress_file.unlink(missing_ok=True)
-    process = start_training(command, folder / "log.txt", folder=folder)
-    try:
-        with (
-            sigterm_interrupts(),
-            tqdm(total=plan.words, unit=" words", unit_scale=True, desc="training") as progress,
-        ):
-            is_running = True
-            while is_running:
-                is_running = process.poll() is None
-                record = last_progress(progress_file)
-                if record is not None:
-                    progress.update(min(record["words"], plan.words) - progress.n)
-                    figures = {name: record.get(name) for name in ("loss", "perplexity")}
-                    shown = {name: f"{value:.4g}" for name, value in figures.items() if value}
-                    progress.set_postfix(shown, refresh=False)
-                time.sleep(SECONDS_BETWEEN_LOOKS if is_running else 0)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            "the same command with --resume continues from the last checkpoint"
-        ) from None
-    finally:
-        stop_training([process])
-    _check_running(process, folder)
 
 
 def _export(options: PretrainOptions, output: Path, folder: Path, plan: "Plan") -> None:

@@ -101,12 +101,12 @@ class Plan:
         }
         if settings.epochs is None and self.hours < settings.hours / 2:
             lines["time left over"] = (
-                f"{settings.max_epochs} times is the most unless --epochs gives a number: more seldom helps"
+                f"{settings.max_epochs} times is the most, as more rarely helps; --epochs N overrides it"
             )
         if self.text.train_words < LITTLE_TEXT and settings.start is None:
             lines["note"] = (
-                f"less than {LITTLE_TEXT:,} words are too few for a good biLM. It will work, but expect "
-                "more of other text of the language added, or, for English, of --from elmo_small"
+                f"less than {LITTLE_TEXT:,} words are too few for a good biLM. Training works, but add "
+                "other text of the language, or, for English, adapt one: --from elmo_small"
             )
         return lines
 
@@ -147,7 +147,13 @@ def base_config(settings: Settings, text: PreparedText) -> Dict[str, Any]:
             f"--size: {settings.size} has no data_loader of type elmo_bilm_streams, expected a config of "
             "pretraining, such as bilm_mini.jsonnet. Train it by `allennlp train`."
         )
-    trainer = config["trainer"]
+    trainer = config.setdefault("trainer", {})
+    trainer.setdefault("checkpointer", {"type": "elmo_atomic"})
+    if not config.get("validation_data_path"):
+        raise ConfigurationError(
+            f"--size: {settings.size} has no validation_data_path, expected std.extVar('LM_HELDOUT') as in "
+            "bilm_mini.jsonnet: the best epoch is chosen by held-out perplexity."
+        )
     trainer["callbacks"] = [*trainer.get("callbacks", []), {"type": "elmo_progress"}]
     if settings.has_own_config:
         return config

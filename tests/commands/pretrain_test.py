@@ -15,8 +15,8 @@ import numpy
 import pytest
 
 from elmo_plugin import BiLM
-from elmo_plugin.commands import pretrain
 from elmo_plugin.commands.main import main
+from elmo_plugin.pretraining import process
 from tests.conftest import FIXTURES, REPOSITORY
 
 TEXT = str(FIXTURES / "lm" / "train-*.txt")
@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(pretrain, "SECONDS_OF_MEASURING", 0.5)
+    monkeypatch.setattr(process, "SECONDS_OF_MEASURING", 0.5)
     (tmp_path / "tiny.jsonnet").write_text(TINY)
     return tmp_path
 
@@ -113,6 +113,9 @@ def test_text_becomes_a_model(capsys: Any) -> None:
     # Finished: nothing is trained again.
     words = f"{TEXT} out --size tiny.jsonnet --epochs 2 --license cc0-1.0"
     modified = Path("out/training/run/metrics.json").stat().st_mtime_ns
+    Path("out/training/run/model.tar.gz").write_bytes(
+        b"cut short"
+    )  # and a damaged archive is replaced
     main(["pretrain", *words.split(), "--resume"])
     assert Path("out/training/run/metrics.json").stat().st_mtime_ns == modified
     assert "begun with other arguments: epochs was 2, now 3" in error_of(
@@ -152,16 +155,16 @@ def test_after_ctrl_c_a_training_goes_on_as_if_nothing_had_happened(folder: Path
             env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         )
 
-    process = start()
-    process.stdin.write(text)  # type: ignore[union-attr]
-    process.stdin.close()  # type: ignore[union-attr]
+    training = start()
+    training.stdin.write(text)  # type: ignore[union-attr]
+    training.stdin.close()  # type: ignore[union-attr]
     checkpoint = folder / "out" / "training" / "run" / "model_state_e1_b0.th"
     while not checkpoint.exists():
-        assert process.poll() is None, process.stderr.read()  # type: ignore[union-attr]
+        assert training.poll() is None, training.stderr.read()  # type: ignore[union-attr]
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    error = process.stderr.read().decode()  # type: ignore[union-attr]
-    assert process.wait() == 130
+    training.send_signal(signal.SIGINT)
+    error = training.stderr.read().decode()  # type: ignore[union-attr]
+    assert training.wait() == 130
     assert error.endswith(
         "interrupted; the same command with --resume continues from the last checkpoint\n"
     )

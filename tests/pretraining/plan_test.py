@@ -94,7 +94,7 @@ def test_little_text_is_read_ten_times_in_small_batches_and_the_plan_says_so() -
     assert config["model"]["softmax"] == {"type": "elmo_full"}
     assert "validation_interval" not in config["trainer"]["callbacks"][-1]  # each epoch is one
     lines = plan.lines(NEW)
-    assert "10 times is the most unless --epochs" in lines["time left over"]
+    assert "10 times is the most, as more rarely helps; --epochs N" in lines["time left over"]
     assert "too few for a good biLM" in lines["note"]
 
 
@@ -151,6 +151,9 @@ def test_what_is_no_config_is_an_error(tmp_path: Path) -> None:
     other = tmp_path / "other.jsonnet"
     other.write_text("{}")
     with pytest.raises(ConfigurationError, match="has no data_loader of type elmo_bilm_streams"):
+        base_config(replace(NEW, size=str(other)), TEXT)
+    other.write_text(f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ validation_data_path: null }}")
+    with pytest.raises(ConfigurationError, match="has no validation_data_path"):
         base_config(replace(NEW, size=str(other)), TEXT)
 
 

@@ -1,0 +1,107 @@
+"""Run the config of `elmo pretrain` as a process: measure the speed, and train with a line of progress."""
+
+import shutil
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+from allennlp.models.archival import archive_model
+from tqdm import tqdm
+
+from elmo_plugin.compat.training_process import (
+    failure_reason,
+    sigterm_interrupts,
+    start_training,
+    stop_training,
+    train_command,
+)
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.pretraining.plan import CONFIG_NAME, RUN_NAME, Plan, write_config
+from elmo_plugin.pretraining.progress import PROGRESS_NAME, last_progress, read_progress
+
+SECONDS_OF_MEASURING = 30.0
+SECONDS_BETWEEN_LOOKS = 0.5
+
+# In the folder of a training.
+LOG_NAME, MEASURING_NAME = "log.txt", "measuring"
+
+
+def measured_speed(config: Dict[str, Any], folder: Path) -> float:
+    """Train for half a minute, in a folder that is removed, and return the words per second."""
+    endless = {**config, "trainer": {**config["trainer"], "num_epochs": 1_000_000}}
+    write_config(endless, folder / CONFIG_NAME, "elmo pretrain, to measure the speed")
+    records: List[Dict[str, Any]] = []
+    try:
+        with _running(folder, MEASURING_NAME, "--force") as process:
+            while not records or records[-1]["seconds"] < SECONDS_OF_MEASURING:
+                _check_running(process, folder)
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+                records = list(read_progress(folder / MEASURING_NAME / PROGRESS_NAME))
+    finally:
+        shutil.rmtree(folder / MEASURING_NAME, ignore_errors=True)
+    # Not from the start: the first steps are slower.
+    first, last = records[0] if len(records) > 1 else {"words": 0, "seconds": 0.0}, records[-1]
+    return (last["words"] - first["words"]) / (last["seconds"] - first["seconds"])
+
+
+def train(folder: Path, plan: Plan) -> None:
+    """
+    Train the config in a folder, and show the progress. A training that was interrupted continues from its
+    last checkpoint.
+
+    # Raises
+
+    `ConfigurationError` if the process fails; `KeyboardInterrupt`, which says how to continue.
+    """
+    run = folder / RUN_NAME
+    if (run / "metrics.json").exists():
+        archive_model(run)  # it may have ended before the archive was complete
+        return
+    # Without a checkpoint there is nothing to recover.
+    recovers = any(run.glob("model_state_*.th"))
+    if not recovers:
+        (run / PROGRESS_NAME).unlink(missing_ok=True)
+    try:
+        with (
+            _running(folder, RUN_NAME, "--recover" if recovers else "--force") as process,
+            tqdm(total=plan.words, unit=" words", unit_scale=True, desc="training") as progress,
+        ):
+            is_running = True
+            while is_running:
+                is_running = process.poll() is None
+                record = last_progress(run / PROGRESS_NAME)
+                if record is not None:
+                    progress.update(min(record["words"], plan.words) - progress.n)
+                    figures = {name: record.get(name) for name in ("loss", "perplexity")}
+                    shown = {name: f"{value:.4g}" for name, value in figures.items() if value}
+                    progress.set_postfix(shown, refresh=False)
+                time.sleep(SECONDS_BETWEEN_LOOKS if is_running else 0)
+    except KeyboardInterrupt:
+        advice = "the same command with --resume continues from the last checkpoint"
+        raise KeyboardInterrupt(advice) from None
+    _check_running(process, folder)
+
+
+@contextmanager
+def _running(folder: Path, name: str, argument: str) -> Iterator[subprocess.Popen]:
+    """Start a training in a subfolder of this name, and stop it at the end of the context."""
+    command = train_command(Path(CONFIG_NAME), Path(name), argument)
+    process = start_training(command, folder / LOG_NAME, folder=folder)
+    try:
+        with sigterm_interrupts():
+            yield process
+    finally:
+        stop_training([process])
+
+
+def _check_running(process: subprocess.Popen, folder: Path) -> None:
+    """Raise `ConfigurationError` if a process has failed."""
+    if process.poll() is not None and process.returncode != 0:
+        raise ConfigurationError(
+            f"training failed: {failure_reason(process.returncode, folder / LOG_NAME)}. Nothing that a "
+            "checkpoint holds is lost: the same command with --resume continues from the last one. If "
+            "memory was short, close other programs, or start again with a smaller --size; if the disk is "
+            "full, make room."
+        )
