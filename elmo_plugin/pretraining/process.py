@@ -21,21 +21,27 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.plan import CONFIG_NAME, RUN_NAME, Plan, write_config
 from elmo_plugin.pretraining.progress import PROGRESS_NAME, last_progress, read_progress
 
-SECONDS_OF_MEASURING = 30.0
+# At most, and less for little text.
+SECONDS_OF_MEASURING, SHARE_OF_MEASURING = 30.0, 0.1
 SECONDS_BETWEEN_LOOKS = 0.5
 
 # In the folder of a training.
 LOG_NAME, MEASURING_NAME = "log.txt", "measuring"
 
 
-def measured_speed(config: Dict[str, Any], folder: Path) -> float:
-    """Train for half a minute, in a folder that is removed, and return the words per second."""
+def measured_speed(config: Dict[str, Any], folder: Path, num_words: int) -> float:
+    """
+    Train for half a minute, or a tenth of the time that `num_words` words take, in a folder that is removed.
+    Return the words per second.
+    """
     endless = {**config, "trainer": {**config["trainer"], "num_epochs": 1_000_000}}
     write_config(endless, folder / CONFIG_NAME, "elmo pretrain, to measure the speed")
     records: List[Dict[str, Any]] = []
     try:
         with _running(folder, MEASURING_NAME, "--force") as process:
-            while not records or records[-1]["seconds"] < SECONDS_OF_MEASURING:
+            while not records or records[-1]["seconds"] < _seconds_to_measure(
+                num_words, records[-1]
+            ):
                 _check_running(process, folder)
                 time.sleep(SECONDS_BETWEEN_LOOKS)
                 records = list(read_progress(folder / MEASURING_NAME / PROGRESS_NAME))
@@ -44,6 +50,11 @@ def measured_speed(config: Dict[str, Any], folder: Path) -> float:
     # Not from the start: the first steps are slower.
     first, last = records[0] if len(records) > 1 else {"words": 0, "seconds": 0.0}, records[-1]
     return (last["words"] - first["words"]) / (last["seconds"] - first["seconds"])
+
+
+def _seconds_to_measure(num_words: int, record: Dict[str, Any]) -> float:
+    seconds = num_words * record["seconds"] / max(1, record["words"])  # of the training
+    return min(SECONDS_OF_MEASURING, SHARE_OF_MEASURING * seconds)
 
 
 def train(folder: Path, plan: Plan) -> None:
