@@ -26,8 +26,8 @@ examples:
   %(prog)s corpus/ my_elmo --size mini --hours 3 --resume     # after an interruption
 
 Make a biLM of your language or domain: count the words of the text, choose the vocabulary, hold out
-sentences, measure the speed of this machine, plan the training for the given time, print
-the plan, train, and write a folder that every command takes as --model. With --from, adapt a biLM.
+sentences, measure the speed of this machine, plan the training for the given time, print the plan,
+train, and write a folder that every command takes as --model. With --from, adapt a biLM.
 
 OUTPUT has options.json, weights.hdf5 with the softmax, vocab.txt, and README.md, a card with the text, the
 time and the perplexities. OUTPUT/training has a copy of the text, config.jsonnet, which `allennlp train`
