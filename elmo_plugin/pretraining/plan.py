@@ -230,4 +230,5 @@ def write_config(config: Dict[str, Any], path: Path, command: str) -> None:
 
 
 def _time(hours: float) -> str:
-    return f"{hours:.1f} hours" if hours >= 1.5 else f"{max(1, round(hours * 60))} minutes"
+    minutes = max(1, round(hours * 60))
+    return f"{hours:.1f} hours" if hours >= 1.5 else f"{minutes} minute{'s' * (minutes > 1)}"
