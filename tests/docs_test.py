@@ -102,7 +102,7 @@ def write_inputs(name: str, folder: Path) -> None:
         "sentences.txt": plain["test"][:60],
         "chinese.txt": ["今天 天氣 真 好 阿", "潮水 退 了"],
         "corpus/novels.txt": novels,
-        "corpus/wikipedia.txt": plain["train"] + plain["dev"],
+        "corpus/wikipedia.txt": plain["dev"],
         "heldout.txt": plain["test"],
         "raw.txt": ["Es regnet in Paris. Wir bleiben zu Hause!", "", "Ja."],
         # Unlike the text of elmo_mini: in small letters only, as in chats.
