@@ -4,14 +4,14 @@ import json
 import shutil
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence
 
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import claimed_folder
+from elmo_plugin.files.output import LOCK_NAME, claimed_folder
 
 if TYPE_CHECKING:
     from elmo_plugin.embedding.neighbors import Occurrence
@@ -100,9 +100,9 @@ class PretrainOptions:
 
     def plan_arguments(self) -> Dict[str, Any]:
         """Return the arguments that a resumed training must share."""
-        values = asdict(self)
-        others = {"resume": None, "overwrite": None, "license": None, "output": None}
-        return json.loads(json.dumps({key: values[key] for key in values if key not in others}))
+        others = ("resume", "overwrite", "license", "output")
+        values = {key: value for key, value in asdict(self).items() if key not in others}
+        return json.loads(json.dumps(values))  # as they are read again: lists, not tuples
 
 
 OPTIONS = PretrainOptions
@@ -119,6 +119,8 @@ def run(options: PretrainOptions) -> None:
     folder = output / "training"
     _check_output(options, output, folder)
     with claimed_folder(folder, f"OUTPUT: another process is training in {folder}. Wait for it."):
+        if options.overwrite:
+            _remove_training(folder)
         if not (folder / PLAN_NAME).exists():
             _prepare(options, folder)
         content = json.loads((folder / PLAN_NAME).read_text(encoding="utf-8"))
@@ -146,8 +148,18 @@ def _check_output(options: PretrainOptions, output: Path, folder: Path) -> None:
             f"OUTPUT: {output} exists, expected a new folder. Give another path, {advice}or --overwrite to "
             "replace what an earlier training wrote."
         )
-    if folder.exists():
-        shutil.rmtree(folder)
+
+
+def _remove_training(folder: Path) -> None:
+    """Remove what an earlier training wrote, but the lock; the plan first: without it nothing is resumed."""
+    from elmo_plugin.pretraining.plan import PLAN_NAME
+
+    (folder / PLAN_NAME).unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != LOCK_NAME:
+            path.unlink()
 
 
 def _check_same(options: PretrainOptions, found: Dict[str, Any], folder: Path) -> None:
@@ -166,7 +178,7 @@ def _check_same(options: PretrainOptions, found: Dict[str, Any], folder: Path) -
 
 def _prepare(options: PretrainOptions, folder: Path) -> None:
     """Write text, config and plan; the plan last: a folder with it is complete."""
-    from elmo_plugin.embedding.sentences import InputOptions, find_sources
+    from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, find_sources
     from elmo_plugin.pretraining.plan import (
         CONFIG_NAME,
         MAX_VOCABULARY,
@@ -181,9 +193,7 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
     from elmo_plugin.pretraining.starting_point import starting_files
     from elmo_plugin.pretraining.text import prepare_text
 
-    input_options = InputOptions(
-        options.tokenizer, options.column, skip_blank=True, accept_control_characters=True
-    )
+    input_options = replace(CORPUS_OPTIONS, tokenizer=options.tokenizer, column=options.column)
     sources = find_sources(options.text, input_options, options.output)
     heldout = find_sources(options.heldout, input_options) if options.heldout else []
     for name in ("text", MEASURING_NAME):
@@ -265,9 +275,9 @@ def _print_neighbors(output: Path, heldout: Path) -> None:
         find_occurrences,
         nearest_occurrences,
     )
-    from elmo_plugin.embedding.sentences import SentenceSource
+    from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource
 
-    sentences = list(SentenceSource(heldout).sentences())
+    sentences = list(SentenceSource(heldout, CORPUS_OPTIONS).sentences())
     embedder = ElmoEmbedder(output)
     for word in _shown_words(token for sentence in sentences for token in sentence.tokens):
         occurrences, _ = find_occurrences(sentences, word, str(heldout), max_occurrences=500)

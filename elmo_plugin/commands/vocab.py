@@ -73,7 +73,7 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
     """
     # Here, because they import torch, which the help does without.
     from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
-    from elmo_plugin.embedding.sentences import InputOptions, find_sources
+    from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, find_sources
 
     check_options(options)
     if options.max_size is not None and options.max_size <= len(SPECIALS):
@@ -82,8 +82,7 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
             f"{', '.join(SPECIALS)} take {len(SPECIALS)} places. Leave it out for no limit."
         )
     check_output_file(options.output, options.overwrite, "--output")
-    corpus_options = InputOptions(skip_blank=True, accept_control_characters=True)
-    files = find_sources(options.patterns, corpus_options)
+    files = find_sources(options.patterns, CORPUS_OPTIONS)
     if any(file.is_same_file(options.output) for file in files):
         raise ConfigurationError(
             f"--output: {options.output} is a file of the corpus, expected another file. Give another name, "

@@ -65,6 +65,10 @@ class InputOptions:
         check_options(self)
 
 
+# How the text of a language model is read: a large corpus has some blank lines and control characters.
+CORPUS_OPTIONS = InputOptions(skip_blank=True, accept_control_characters=True)
+
+
 class SentenceSource:
     """
     Read the sentences of one file, of standard input, or of an open file. Memory does not grow with the file.

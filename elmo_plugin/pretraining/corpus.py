@@ -12,7 +12,7 @@ from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.bilm.model_files import pretrained_names
 from elmo_plugin.compat.archives import VOCABULARY_FOLDER
-from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_sources
+from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource, find_sources
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import split_tokens
 
@@ -21,12 +21,10 @@ DIRECTIONS: Sequence[Direction] = ("forward", "backward")
 
 WORDS_NAMESPACE = "lm_words"
 
-_CORPUS_OPTIONS = InputOptions(skip_blank=True, accept_control_characters=True)
-
 
 def find_corpus(data_path: Union[str, PathLike, Sequence[str]]) -> List[SentenceSource]:
     """Return the files of a corpus: of paths, folders and globs, see `find_sources`. Pipes are refused."""
-    sources = find_sources(data_path, _CORPUS_OPTIONS)
+    sources = find_sources(data_path, CORPUS_OPTIONS)
     for source in sources:
         if not source.is_file:
             raise ConfigurationError(

@@ -15,7 +15,10 @@ import numpy
 import pytest
 
 from elmo_plugin import BiLM
+from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
+from elmo_plugin.commands import pretrain
 from elmo_plugin.commands.main import main
+from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.pretraining import process
 from tests.conftest import FIXTURES, REPOSITORY
 
@@ -81,6 +84,24 @@ def test_another_folder_is_not_written_into(folder: Path, capsys: Any) -> None:
     (folder / "out" / "mine.txt").write_text("mine")
     assert "out exists, expected a new folder" in error_of(f"{TEXT} out", capsys)
     assert [path.name for path in (folder / "out").iterdir()] == ["mine.txt"]
+
+
+def test_a_training_of_another_process_is_not_overwritten(folder: Path, capsys: Any) -> None:
+    training = folder / "out" / "training"
+    with claimed_folder(training, "is free"):
+        (training / "plan.json").write_text("{}")
+        error = error_of(f"{TEXT} out --overwrite", capsys)
+    assert "another process is training in out/training" in error
+    assert (training / "plan.json").exists()
+
+
+def test_neighbors_are_found_in_text_with_control_characters(folder: Path, capsys: Any) -> None:
+    (folder / "heldout.txt").write_text("the bank\x07 is open\n\nthe bank shut\na bank here\n")
+    pretrain._print_neighbors(PRETRAINED_FOLDER / "elmo_mini", folder / "heldout.txt")
+    assert "**bank**" not in capsys.readouterr().out  # "bank\x07" is another word
+    (folder / "heldout.txt").write_text("the bank is \x07 open\nthe bank shut\na bank here\n")
+    pretrain._print_neighbors(PRETRAINED_FOLDER / "elmo_mini", folder / "heldout.txt")
+    assert "'bank', and the most similar of its 2 other sentences" in capsys.readouterr().out
 
 
 @pytest.mark.slow
