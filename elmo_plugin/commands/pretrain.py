@@ -208,8 +208,8 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
     text = prepare_text(sources, heldout, folder, max_vocabulary, words)
     config = base_config(settings, text)
     print("measuring the speed of this machine ...", file=sys.stderr)
-    num_words = text.predictions * (settings.epochs or settings.max_epochs)
-    plan = make_plan(config, settings, text, measured_speed(config, folder, num_words))
+    speed = measured_speed(config, folder, settings.max_words(text))
+    plan = make_plan(config, settings, text, speed)
     _print_lines(plan.lines(settings))
     write_config(config, folder / CONFIG_NAME, f"elmo {' '.join(sys.argv[1:])}")
     plan.to_file(folder / PLAN_NAME, options.plan_arguments())
@@ -245,10 +245,11 @@ def _export(options: PretrainOptions, output: Path, folder: Path, plan: "Plan") 
 def _show(output: Path, folder: Path) -> None:
     """Print the perplexities, some words with their neighbors in the held-out text, and what to try."""
     from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
+    from elmo_plugin.pretraining.export import METRICS_NAME
     from elmo_plugin.pretraining.plan import RUN_NAME
     from elmo_plugin.pretraining.text import HELDOUT_NAME
 
-    metrics = json.loads((folder / RUN_NAME / "metrics.json").read_text(encoding="utf-8"))
+    metrics = json.loads((folder / RUN_NAME / METRICS_NAME).read_text(encoding="utf-8"))
     found = [metrics[f"best_validation_{way}perplexity"] for way in ("", "forward_", "backward_")]
     before = folder / RUN_NAME / METRICS_BEFORE_NAME
     lines = {

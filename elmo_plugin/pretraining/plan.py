@@ -8,6 +8,7 @@ from typing import Any, Dict, NamedTuple, Optional
 
 from allennlp.common import Params
 
+from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME
 from elmo_plugin.compat.training_process import CONFIGS, config_path
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
@@ -15,7 +16,6 @@ from elmo_plugin.pretraining.text import (
     HELDOUT_NAME,
     LITTLE_TEXT,
     TRAIN_PATTERN,
-    VOCABULARY_NAME,
     PreparedText,
 )
 
@@ -75,6 +75,10 @@ class Settings:
     @property
     def max_epochs(self) -> int:
         return MAX_EPOCHS if self.start is None else MAX_EPOCHS_OF_ADAPTING
+
+    def max_words(self, text: PreparedText) -> int:
+        """Return the predictions in one direction of the longest training on a text."""
+        return text.predictions * (self.epochs or self.max_epochs)
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ def base_config(settings: Settings, text: PreparedText) -> Dict[str, Any]:
     trainer["callbacks"] = [*trainer.get("callbacks", []), {"type": "elmo_progress"}]
     if settings.has_own_config:
         return config
-    num_words = text.predictions * (settings.epochs or settings.max_epochs)
+    num_words = settings.max_words(text)
     min_updates = MIN_UPDATES if settings.start is None else MIN_UPDATES_OF_ADAPTING
     loader = config["data_loader"]
     loader["rows"] = next(

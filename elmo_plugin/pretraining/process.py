@@ -18,6 +18,7 @@ from elmo_plugin.compat.training_process import (
     train_command,
 )
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.pretraining.export import METRICS_NAME
 from elmo_plugin.pretraining.plan import CONFIG_NAME, RUN_NAME, Plan, write_config
 from elmo_plugin.pretraining.progress import PROGRESS_NAME, last_progress, read_progress
 
@@ -67,7 +68,7 @@ def train(folder: Path, plan: Plan) -> None:
     `ConfigurationError` if the process fails; `KeyboardInterrupt`, which says how to continue.
     """
     run = folder / RUN_NAME
-    if (run / "metrics.json").exists():
+    if (run / METRICS_NAME).exists():
         archive_model(run)  # it may have ended before the archive was complete
         return
     # Without a checkpoint there is nothing to recover.

@@ -5,22 +5,18 @@ import random
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from tqdm import tqdm
 
-from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
+from elmo_plugin.bilm.lm_vocabulary import SPECIALS, VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.embedding.sentences import SentenceSource
 from elmo_plugin.errors import ConfigurationError
 
 # In the folder that `prepare_text` writes.
-TRAIN_PATTERN, HELDOUT_NAME, VOCABULARY_NAME = (
-    "text/train-*.txt.gz",
-    "text/heldout.txt",
-    "vocab.txt",
-)
+TRAIN_PATTERN, HELDOUT_NAME = "text/train-*.txt.gz", "text/heldout.txt"
 
 MAX_HELDOUT_SENTENCES = 2000
 # Of the sentences. Whole files are held out if there are so many that a file is about this share.
@@ -97,14 +93,14 @@ def prepare_text(
     num_sentences = [
         sum(1 for _ in _progress(source.texts(), f"counting {source.name}")) for source in sources
     ]
-    heldout, train, heldout_from = _split(sources, num_sentences)
     if heldout_sources:
-        heldout = (tokens for source in heldout_sources for tokens in _tokens(source))
-        train = (tokens for source in sources for tokens in _tokens(source))
+        train, heldout = _tokens(sources), _tokens(heldout_sources)
         heldout_from = f"from {', '.join(source.name for source in heldout_sources)}"
-    num_heldout, num_heldout_words = _write_heldout(heldout, folder / HELDOUT_NAME)
+    else:
+        train, heldout, heldout_from = _split(sources, num_sentences)
     num_files = -(-sum(num_sentences) // SENTENCES_PER_FILE)
     counts, num_train = _write_train(train, folder, num_files)
+    num_heldout, num_heldout_words = _write_heldout(heldout, folder / HELDOUT_NAME)
     if num_train == 0 or num_heldout == 0:
         raise ConfigurationError(
             f"TEXT: {sum(num_sentences)} sentences are too few to train on some and hold out "
@@ -137,15 +133,15 @@ def _as_file(source: SentenceSource, folder: Path) -> SentenceSource:
         return source
     path = folder / "input.txt.gz"
     with gzip.open(path, "wt", encoding="utf-8", compresslevel=1) as file:
-        for tokens in _progress(_tokens(source), f"reading {source.name}"):
+        for tokens in _progress(_tokens([source]), f"reading {source.name}"):
             file.write(" ".join(tokens) + "\n")
     return SentenceSource(path, source.options)
 
 
 def _split(
     sources: Sequence[SentenceSource], num_sentences: Sequence[int]
-) -> Tuple[Iterable[List[str]], Iterable[List[str]], str]:
-    """Return held-out and training sentences, and where the former are."""
+) -> Tuple[Iterator[List[str]], Iterator[List[str]], str]:
+    """Return training and held-out sentences, to be read in this order, and where the latter are."""
     wanted = min(MAX_HELDOUT_SENTENCES, max(1, int(sum(num_sentences) * HELDOUT_SHARE)))
     if len(sources) * HELDOUT_SHARE >= 1:
         chosen: Set[int] = set()
@@ -154,16 +150,10 @@ def _split(
                 chosen.add(index)
         of_chosen = [sources[index] for index in sorted(chosen)]
         others = [source for index, source in enumerate(sources) if index not in chosen]
-        heldout = islice(chain.from_iterable(map(_tokens, of_chosen)), wanted)
         where = f"from {len(chosen)} of {len(sources)} files, which are not trained on"
-        return heldout, chain.from_iterable(map(_tokens, others)), where
-    num_train = sum(num_sentences) - wanted
-    all_sentences = [chain.from_iterable(map(_tokens, sources)) for _ in range(2)]
-    return (
-        islice(all_sentences[0], num_train, None),
-        islice(all_sentences[1], num_train),
-        "the last",
-    )
+        return _tokens(others), islice(_tokens(of_chosen), wanted), where
+    sentences = _tokens(sources)
+    return islice(sentences, sum(num_sentences) - wanted), sentences, "the last"
 
 
 def _write_heldout(sentences: Iterable[List[str]], path: Path) -> Tuple[int, int]:
@@ -200,8 +190,8 @@ def _write_train(
     return counts, num_sentences
 
 
-def _tokens(source: SentenceSource) -> Iterator[List[str]]:
-    return (sentence.tokens for sentence in source.sentences())
+def _tokens(sources: Iterable[SentenceSource]) -> Iterator[List[str]]:
+    return (sentence.tokens for source in sources for sentence in source.sentences())
 
 
 def _progress(items: Iterable, description: str) -> Iterable:

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME
 from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_sources
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import text as text_module
-from elmo_plugin.pretraining.text import HELDOUT_NAME, VOCABULARY_NAME, PreparedText, prepare_text
+from elmo_plugin.pretraining.text import HELDOUT_NAME, PreparedText, prepare_text
 
 OPTIONS = InputOptions(skip_blank=True, accept_control_characters=True)
 
