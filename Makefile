@@ -29,7 +29,7 @@ PYTEST_OPTIONS := --numprocesses auto --maxprocesses 4 --dist loadfile --no-load
 PYTEST := $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
 COVERAGE := --cov --cov-report=term --cov-fail-under=95
 
-.PHONY: help demo docs test test-all test-torch test-margins test-seeds sanitize lint audit wheels release-check clean
+.PHONY: help demo docs test test-all test-torch test-margins test-seeds attack sanitize lint audit wheels release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ test-margins: $(DEV_STAMP) ## list comparisons of numbers in tests that would be
 
 test-seeds: $(DEV_STAMP) ## the same with 20 other random inputs in turn (an hour): make test-seeds TESTS=tests/bilm SEEDS="1 2 3"
 	$(VENV)/bin/python scripts/test_margins.py $(PYTEST_OPTIONS) -m "not slow" --tests $(or $(TESTS),tests) --seeds $(or $(SEEDS),$(shell seq 1000 1000 20000))
+
+attack: $(DEV_STAMP) ## attack what the package promises with random input, ten minutes: make attack OPTIONS="--minutes 60"
+	$(VENV)/bin/python -m attacks $(OPTIONS)
 
 sanitize: $(DEV_STAMP) ## test the compiled kernel under the address, undefined behaviour and thread sanitizers, and as ARM's where it is emulated
 	ELMO_SANITIZE_ALL=1 $(PYTEST) tests/bilm/simd/simd_test.py

@@ -2,8 +2,12 @@
 
 import functools
 import logging
+import re
 from contextlib import contextmanager
 from typing import Iterator
+
+# No path of a file is as long.
+_LONG_WORD = re.compile(r"(\S{200})\S{4000,}(\S{100})")
 
 
 class ConfigurationError(ValueError):
@@ -12,11 +16,20 @@ class ConfigurationError(ValueError):
 
     AllenNLP has an error of this name, which is another class. AllenNLP handles this one where it handles its
     own: it catches `ValueError` too.
+
+    Messages quote files, which may hold anything: characters that cannot be printed, such as those that
+    control a terminal and halves of surrogate pairs, are escaped, and words of thousands of characters are
+    shortened.
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+        message = _LONG_WORD.sub(r"\1 ... \2", message)
+        self.message = "".join(map(_printable, message))
+        super().__init__(self.message)
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() or character == "\n" else repr(character)[1:-1]
 
 
 @contextmanager

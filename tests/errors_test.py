@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from elmo_plugin.errors import warn_once
+from elmo_plugin.errors import ConfigurationError, warn_once
 
 logger = logging.getLogger(__name__)
 
@@ -16,3 +16,19 @@ def test_a_message_is_logged_once_at_the_line_of_its_caller(
     assert {(record.levelname, record.filename) for record in caplog.records} == {
         ("WARNING", "errors_test.py")
     }
+
+
+def test_a_message_controls_no_terminal_and_can_be_written() -> None:
+    error = ConfigurationError(
+        "a.txt, line 2: found 'a\x1b[2J\tb\ud83d\u200b é😀'.\nCorrect the line."
+    )
+    assert str(error) == error.message
+    assert error.message == (
+        "a.txt, line 2: found 'a\\x1b[2J\\tb\\ud83d\\u200b é😀'.\nCorrect the line."
+    )
+
+
+def test_a_message_is_short_whatever_it_quotes() -> None:
+    path = "a/" * 1000 + "a.txt"
+    message = ConfigurationError(f"{path}: found {'1' * 5000} as the count, expected 1.").message
+    assert message == f"{path}: found {'1' * 200} ... {'1' * 100} as the count, expected 1."

@@ -128,7 +128,7 @@ def _without_counts(lines: Iterable[str], name: str) -> Iterator[str]:
                 raise _error(
                     name,
                     index,
-                    f"the count {count:,} of '{match[1]}' after the count {previous:,}",
+                    f"the count {count:,} of {match[1][:60]!r} after the count {previous:,}",
                     "counts that do not rise: the sampled softmax derives the frequency of a word from its "
                     "line. Sort the file",
                 )

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
@@ -280,9 +281,10 @@ class _Reader:
 
     def clip(self, key: str) -> Optional[float]:
         def is_clip(value: Any) -> bool:
-            return value is None or (type(value) in (int, float) and value >= 0)
+            is_number = type(value) in (int, float)
+            return value is None or (is_number and 0 <= value <= sys.float_info.max)
 
-        expected = "a number of at least 0 (0 or null: no clipping)"
+        expected = "a finite number of at least 0 (0 or null: no clipping)"
         return float(self.value(key, expected, is_clip) or 0) or None
 
     def choice(self, key: str, choices: Sequence[Any], default: Any = None) -> Any:

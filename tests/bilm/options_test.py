@@ -103,8 +103,9 @@ def test_bilm_tfs_number_of_characters_in_training_is_accepted() -> None:
         ("lstm.dim", MISSING, "is missing, expected an integer"),
         ("lstm.n_layers", 0, "is 0, expected an integer of at least 1"),
         ("lstm.projection_dim", True, "is true, expected an integer"),
-        ("lstm.cell_clip", -3, "is -3, expected a number of at least 0"),
-        ("lstm.proj_clip", "3", 'is "3", expected a number of at least 0'),
+        ("lstm.cell_clip", -3, "is -3, expected a finite number of at least 0"),
+        ("lstm.proj_clip", "3", 'is "3", expected a finite number of at least 0'),
+        ("lstm.proj_clip", 10**400, "expected a finite number of at least 0"),
         ("lstm.use_skip_connections", "yes", 'is "yes", expected true or false'),
     ],
 )

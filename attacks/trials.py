@@ -1,0 +1,219 @@
+"""
+Run an attack: trials with random input, in a process that may hang, run out of memory or die.
+
+Linux only. A trial is known by its number: its random numbers depend on the seed, the name of the attack and
+that number alone, so that a failure can be repeated.
+"""
+
+import itertools
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+from typing import Any, Callable, Dict, List, NamedTuple
+
+# Called with a generator of random numbers. Raises an exception if the promise was broken.
+Trial = Callable[[Random], None]
+PREPARING, DONE = -1, -2
+
+
+@dataclass(frozen=True)
+class Attack:
+    """
+    `prepare` gets an empty folder and returns what runs one trial. A trial fails if it raises an exception,
+    ends its process, takes too long, or needs too much memory beyond what earlier trials needed.
+    """
+
+    name: str
+    promise: str
+    prepare: Callable[[Path], Trial]
+    max_seconds: float = 20.0  # of a trial
+    max_megabytes: int = 1000
+    max_seconds_to_prepare: float = 300.0
+
+
+class Failure(NamedTuple):
+    """The number of a trial, and what happened. `reason` is shortened where it is shown."""
+
+    number: int
+    reason: str
+
+
+@dataclass
+class Outcome:
+    """What was tried, and what failed."""
+
+    attack: Attack
+    seed: int
+    num_trials: int = 0
+    seconds: float = 0.0
+    failures: List[Failure] = field(default_factory=list)
+
+
+class BrokenPromise(AssertionError):
+    """What the package did, and what it promises."""
+
+
+def generator(seed: int, name: str, number: int) -> Random:
+    """Return the random numbers of a trial."""
+    return Random(f"{seed}/{name}/{number}")
+
+
+def run_attack(
+    attack: Attack,
+    seed: int = 0,
+    max_seconds: float = 60.0,
+    max_trials: int = sys.maxsize,
+    max_failures: int = 20,
+    report: Callable[[Failure], None] = lambda failure: None,
+) -> Outcome:
+    """
+    Run trials one after another until one of the limits is reached. `report` is called with each failure. A
+    process that dies, or that is killed because a trial takes too long, is replaced by another.
+    """
+    outcome = Outcome(attack, seed)
+    begin = time.monotonic()
+    context = multiprocessing.get_context("spawn")
+    first = 0
+
+    def add(failure: Failure) -> None:
+        outcome.failures.append(failure)
+        report(failure)
+
+    while first < max_trials and len(outcome.failures) < max_failures:
+        seconds = max_seconds - (time.monotonic() - begin)
+        if seconds <= 0 and first:
+            break
+        current = context.Value("q", PREPARING)
+        receiver, sender = context.Pipe(duplex=False)
+        with tempfile.TemporaryDirectory(prefix="attack-", ignore_cleanup_errors=True) as folder:
+            process = context.Process(
+                target=_work,
+                args=(attack, seed, range(first, max_trials), seconds, folder, current, sender),
+            )
+            process.start()
+            sender.close()
+            is_killed = _watch(process, attack, current, receiver, add, max_failures, outcome)
+            last = current.value
+            if last == DONE:
+                first = max_trials
+            elif len(outcome.failures) < max_failures:
+                number = max(last, first)
+                what = "preparation" if last == PREPARING else "trial"
+                how = (
+                    f"the {what} took more than "
+                    f"{attack.max_seconds_to_prepare if last == PREPARING else attack.max_seconds:g} s"
+                    if is_killed
+                    else f"the process ended with status {process.exitcode} in the {what}"
+                )
+                add(Failure(number, f"{how}\n{_end_of_log(Path(folder))}"))
+                first = number + 1
+                if last == PREPARING:
+                    break
+    outcome.seconds = time.monotonic() - begin
+    return outcome
+
+
+def _watch(
+    process: Any,
+    attack: Attack,
+    current: Any,
+    receiver: Connection,
+    add: Callable[[Failure], None],
+    max_failures: int,
+    outcome: Outcome,
+) -> bool:
+    """Wait until a process ends, and return whether it was killed. Record its failures."""
+    number, since = current.value, time.monotonic()
+    is_open = True
+    while is_open or process.is_alive():
+        if is_open and receiver.poll(0.1):
+            try:
+                kind, value = receiver.recv()
+            except EOFError:
+                is_open = False
+                process.join(5)
+                continue
+            if kind == "failure":
+                add(value)
+                if len(outcome.failures) >= max_failures:
+                    process.kill()
+            else:
+                outcome.num_trials += value
+        if current.value != number:
+            number, since = current.value, time.monotonic()
+        limit = attack.max_seconds_to_prepare if number == PREPARING else attack.max_seconds
+        if number != DONE and time.monotonic() - since > limit:
+            process.kill()
+            process.join()
+            return True
+    process.join()
+    return False
+
+
+def _work(
+    attack: Attack,
+    seed: int,
+    numbers: range,
+    seconds: float,
+    folder: str,
+    current: Any,
+    sender: Connection,
+) -> None:
+    """Run trials in a process of their own, for a number of seconds after the preparation."""
+    log = os.open(Path(folder) / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(log, stream.fileno())
+    place = Path(folder) / "work"
+    place.mkdir()
+    trial = attack.prepare(place)
+    deadline = time.monotonic() + seconds
+    count = itertools.count(1)
+    for number in numbers:
+        current.value = number
+        before = _megabytes("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins at what is there now
+        try:
+            trial(generator(seed, attack.name, number))
+        except Exception:
+            sender.send(("failure", Failure(number, traceback.format_exc(limit=-6))))
+        growth = _megabytes("VmHWM") - before
+        if next(count) > 1 and growth > attack.max_megabytes:
+            sender.send(("failure", Failure(number, f"the trial needed {growth:,} MB more")))
+        sender.send(("trials", 1))
+        if time.monotonic() > deadline:
+            break
+    current.value = DONE
+
+
+def _megabytes(entry: str) -> int:
+    status = Path("/proc/self/status").read_text()
+    return (
+        next(int(line.split()[1]) for line in status.splitlines() if line.startswith(entry)) // 1024
+    )
+
+
+def _end_of_log(folder: Path) -> str:
+    log = folder / "log"
+    return log.read_text(errors="replace")[-2000:] if log.exists() else ""
+
+
+def as_table(outcomes: List[Outcome]) -> str:
+    """Return a Markdown table with a row for each attack."""
+    rows = ["| promise | attack | trials | seconds | failures |", "|---|---|---|---|---|"]
+    rows += [
+        f"| {outcome.attack.promise} | `{outcome.attack.name}` | {outcome.num_trials:,} | "
+        f"{outcome.seconds:.0f} | {len(outcome.failures)} |"
+        for outcome in outcomes
+    ]
+    return "\n".join(rows)
+
+
+def by_name(attacks: List[Attack]) -> Dict[str, Attack]:
+    return {attack.name: attack for attack in attacks}
