@@ -141,6 +141,53 @@ def text(folder: Path) -> Trial:
     return trial
 
 
+def parquet(folder: Path) -> Trial:
+    """Sentences in a column of a Parquet file: types, nulls, lists of tokens, and damaged bytes."""
+    import pyarrow
+    from pyarrow import parquet as pyarrow_parquet
+
+    path = folder / "text.parquet"
+
+    def trial(random: Random) -> None:
+        values = [_odd_cell(random) for _ in range(random.randint(0, 20))]
+        kind = random.choice(["string", "large_string", "list", "dictionary", "bytes", "number"])
+        is_list = kind == "list"
+        if kind == "bytes":
+            array = pyarrow.array([value.encode() for value in values], pyarrow.binary())
+        elif kind == "number":
+            array = pyarrow.array(range(len(values)))
+        elif is_list:
+            array = pyarrow.array(
+                [value.split(" ") for value in values], pyarrow.list_(pyarrow.string())
+            )
+        else:
+            types = {"string": pyarrow.string(), "large_string": pyarrow.large_string()}
+            array = pyarrow.array(values, types.get(kind, pyarrow.string()))
+            array = array.dictionary_encode() if kind == "dictionary" else array
+        table = pyarrow.table({random.choice(["sentence", "sentence", "text"]): array})
+        pyarrow_parquet.write_table(
+            table, path, compression=random.choice(["snappy", "gzip", "none"]), row_group_size=7
+        )
+        is_damaged = random.random() < 0.4
+        if is_damaged:
+            path.write_bytes(mutated_bytes(random, path.read_bytes()))
+        with one_clear_error(str(path)):
+            reading = InputOptions(skip_blank=True)
+            found = [
+                (item.line_index, item.tokens) for item in SentenceSource(path, reading).sentences()
+            ]
+            if not is_damaged:
+                tokens = [value.split(" ") if is_list else value.split() for value in values]
+                expected = [item for item in enumerate(tokens) if "".join(item[1]).strip()]
+                check(f"the tokens {expected}, found {found}", found == expected)
+
+    return trial
+
+
+def _odd_cell(random: Random) -> str:
+    return odd_lines(random, max_lines=1, max_words=4).encode("utf-8", "ignore").decode()
+
+
 # Readers of tasks, and their files.
 TASK_FILES = [
     ("elmo_ner", "ner/tiny/train.conll"),
@@ -305,6 +352,7 @@ _PARSERS: List[Tuple[str, Callable[[Path], Trial]]] = [
     ("options", options),
     ("vocabulary", vocabulary),
     ("text", text),
+    ("parquet", parquet),
     ("weights", weights),
     ("task_files", task_files),
 ]

@@ -248,7 +248,8 @@ class _ParquetColumn:
         try:
             with pyarrow.parquet.ParquetFile(str(self._path), **settings) as file:
                 yield file
-        except (OSError, pyarrow.ArrowException) as error:
+        # UnicodeDecodeError: the names of columns are damaged.
+        except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
             raise ConfigurationError(
                 f"{self._name}: cannot be read as a Parquet file ({error}). The file may be missing, "
                 "damaged, cut short or of another kind; correct the path, or get another copy."

@@ -199,6 +199,12 @@ class TestBadParquet:
             with pytest.raises(ConfigurationError, match=match):
                 SentenceSource(name)
 
+    def test_a_file_with_damaged_names_of_columns_is_an_error(self, write_table: Any) -> None:
+        path = write_table(sentence=TEXT)
+        path.write_bytes(path.read_bytes().replace(b"sentence", b"sent\xffnce"))
+        with pytest.raises(ConfigurationError, match=r"in\.parquet: cannot be read as a Parquet"):
+            SentenceSource(path)
+
     def test_a_file_with_damaged_pages_is_an_error(self, write_table: Any) -> None:
         path = write_table(sentence=[f"word {number}" for number in range(3000)])
         content = bytearray(path.read_bytes())
