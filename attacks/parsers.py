@@ -22,7 +22,7 @@ from attacks.mutations import (
     odd_lines,
     odd_word,
 )
-from attacks.trials import Attack, BrokenPromise, Trial
+from attacks.trials import Attack, Trial, check
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
@@ -50,11 +50,6 @@ def one_clear_error(*names: str) -> Iterator[None]:
             f"a message with {' or '.join(names)}: {message}",
             any(name in message for name in names),
         )
-
-
-def check(expected: str, is_kept: bool) -> None:
-    if not is_kept:
-        raise BrokenPromise(f"expected {expected}")
 
 
 def _is_printable(message: str) -> bool:

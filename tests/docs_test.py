@@ -14,10 +14,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import zipfile
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import allennlp
 import pytest
@@ -25,6 +26,7 @@ import pytest
 import elmo_plugin
 from tests.conftest import FIXTURES, REPOSITORY
 from tests.markdown_blocks import broken_links, code_blocks
+from tests.warm_programs import warm_programs
 
 DOCS = REPOSITORY / "docs"
 ELMO_MINI = REPOSITORY / "elmo_plugin" / "pretrained" / "elmo_mini"
@@ -143,8 +145,14 @@ class FinishedPage(NamedTuple):
     printed: str
 
 
-def run_page(name: str, folder: Path) -> FinishedPage:
-    """Run a page in a folder, with the programs of this environment."""
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder, warm_programs(Path(folder)):
+        yield Path(folder)
+
+
+def run_page(name: str, folder: Path, programs: Path) -> FinishedPage:
+    """Run a page in a folder, with the programs of this environment and those of a folder."""
     (folder / "training_configs").symlink_to(REPOSITORY / "training_configs")
     shutil.copy(REPOSITORY / ".allennlp_plugins", folder)
     if name not in SELF_CONTAINED:
@@ -158,7 +166,9 @@ def run_page(name: str, folder: Path) -> FinishedPage:
             port = str(bound.getsockname()[1])
         script = script.replace("8000", port).replace("elmo serve", f"elmo serve --port {port}")
     script = script.replace("--hours 3", "--epochs 1")
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    # Those of a server must be killed.
+    first = [] if name == "serve_a_model" else [str(programs)]
+    path = os.pathsep.join([*first, os.path.dirname(sys.executable), os.environ["PATH"]])
     result = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
@@ -250,8 +260,8 @@ CHECKS: Dict[str, Callable[[FinishedPage], None]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
-def test_pages_run_and_do_what_they_say(name: str, tmp_path: Path) -> None:
-    done = run_page(name, tmp_path)
+def test_pages_run_and_do_what_they_say(name: str, tmp_path: Path, programs: Path) -> None:
+    done = run_page(name, tmp_path, programs)
     if name not in WITH_OTHER_OUTPUT:
         for block in code_blocks(page_text(name), "text"):
             assert block.text in done.printed
