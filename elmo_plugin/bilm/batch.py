@@ -373,8 +373,11 @@ class CarriedStates:
         if rows is None or self.states is None:
             self.states = None
         else:
-            kept = ~rows.unsqueeze(1).to(self.states[0][0].device)
-            self.states = [(state * kept, cell * kept) for state, cell in self.states]
+            rows = rows.unsqueeze(1).to(self.states[0][0].device)
+            self.states = [
+                (state.masked_fill(rows, 0), cell.masked_fill(rows, 0))
+                for state, cell in self.states
+            ]
 
     def initial(self, packing: Packing, like: Tensor) -> Optional[List[State]]:
         """

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from elmo_plugin import BiLM, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.errors import ConfigurationError
@@ -342,3 +343,11 @@ def test_serves_as_the_module_of_allennlps_elmo(bilm_files: BiLMFiles) -> None:
     assert theirs.get_output_dim() == 12
     ours, expected = (elmo(character_ids)["elmo_representations"] for elmo in (theirs, whole))
     assert largest_difference(ours, expected) < ACCURACY
+
+
+def test_a_row_that_has_diverged_can_be_reset() -> None:
+    states = CarriedStates()
+    states.states = [(torch.tensor([[torch.nan], [2.0]]), torch.tensor([[torch.inf], [3.0]]))]
+    states.reset(torch.tensor([True, False]))
+    ((state, cell),) = states.states
+    assert (state.tolist(), cell.tolist()) == ([[0.0], [2.0]], [[0.0], [3.0]])
