@@ -280,6 +280,7 @@ def weights(folder: Path) -> Trial:
                     is_exact &= _mutate_dataset(random, file, name, arrays[name], secret)
         with one_clear_error(str(path)):
             found = BiLM.from_files(options_file, path)
+            check("an error for data of another file", not _refers_elsewhere(path, names))
             for name, parameter in found.named_parameters():
                 value = parameter.detach().numpy()
                 check(f"finite weights in {name}", bool(numpy.isfinite(value).all()))
@@ -290,6 +291,16 @@ def weights(folder: Path) -> Trial:
                     )
 
     return trial
+
+
+def _refers_elsewhere(path: Path, names: List[str]) -> bool:
+    with h5py.File(path, "r") as file:
+        for name in names:
+            if isinstance(file.get(name, getlink=True), h5py.ExternalLink):
+                return True
+            if file[name].is_virtual or file[name].external:
+                return True
+    return False
 
 
 def _mutate_dataset(

@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import torch
 
 from elmo_plugin.errors import ConfigurationError, needing
+from elmo_plugin.files.compressed import check_expansion
 from elmo_plugin.files.text import FileName
 
 # The models of this package, a folder each. The name of a biLM names both of its files, and that of a task
@@ -264,12 +265,15 @@ def _extracted(name: FileName) -> Path:
         new_folder.mkdir()
         try:
             with zipfile.ZipFile(path) as archive:
+                check_expansion(path, sum(member.file_size for member in archive.infolist()))
                 for member in archive.namelist():
                     file = new_folder / member.rpartition("/")[2]
                     if file.suffix in _SUFFIXES:
                         # x: two members of one name are an error.
                         with archive.open(member) as source, open(file, "xb") as target:
                             shutil.copyfileobj(source, target)
+        except ConfigurationError:
+            raise
         # In damaged and encrypted files zipfile finds errors of nearly every class.
         except Exception as error:
             raise ConfigurationError(

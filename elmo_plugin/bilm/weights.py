@@ -355,6 +355,7 @@ def _opened(weight_file: FileName) -> Iterator[h5py.File]:
     """Open a file to read. All errors within the context become a `ConfigurationError`."""
     try:
         with h5py.File(weight_file, "r") as file:
+            _check_data_are_inside(file, weight_file)
             yield file
     except ConfigurationError:
         raise
@@ -365,3 +366,21 @@ def _opened(weight_file: FileName) -> Iterator[h5py.File]:
             "file may be missing, cut short by a broken download, or of another kind. "
             "Were options_file and weight_file swapped?"
         ) from error
+
+
+def _check_data_are_inside(file: h5py.File, weight_file: FileName) -> None:
+    """Refuse files that refer to others, whose content would be read as weights."""
+
+    def external_link(name: str, link: Any) -> Optional[str]:
+        return name if isinstance(link, h5py.ExternalLink) else None
+
+    def external_data(name: str, item: Any) -> Optional[str]:
+        is_dataset = isinstance(item, h5py.Dataset)
+        return name if is_dataset and (item.is_virtual or item.external) else None
+
+    name = file.visititems_links(external_link) or file.visititems(external_data)
+    if name is not None:
+        raise ConfigurationError(
+            f"{weight_file}: {name} refers to another file, expected all data in this one. Do not trust this "
+            "file; get it from another source."
+        )

@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterator, List
 
 from elmo_plugin.compat.environment import check_environment
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.compressed import BoundedGzipFile
 from elmo_plugin.files.text import FileName
 
 logger = logging.getLogger(__name__)
@@ -229,11 +230,15 @@ def _patch_archives() -> None:
 def _extracted_archive(resolved_archive_file: FileName, cleanup: bool = True) -> Iterator[str]:
     """
     Extract a model archive to a temporary folder, as AllenNLP's function of this name does; without `cleanup`
-    the folder remains. If a member is refused (see `_checked_members`), extracted files are removed.
+    the folder remains. If a member is refused (see `_checked_members`), or the archive expands too far (see
+    `BoundedGzipFile`), extracted files are removed.
     """
     folder = tempfile.mkdtemp()
     try:
-        with tarfile.open(resolved_archive_file, "r:gz") as archive:
+        with (
+            BoundedGzipFile(resolved_archive_file) as file,
+            tarfile.open(fileobj=file, mode="r:") as archive,
+        ):
             # Python versions before 2023 have no filter.
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
             archive.extractall(folder, _checked_members(archive, resolved_archive_file))

@@ -1,5 +1,6 @@
 import os
 import random
+import shutil
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -128,6 +129,27 @@ def test_weights_that_contradict_the_options_are_named(
 def test_a_file_of_another_kind_is_refused(bilm_files: BiLMFiles) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot be read as an HDF5 file.*swapped"):
         BiLM.from_files(bilm_files.options_file, bilm_files.options_file)
+
+
+@pytest.mark.parametrize("kind", ["link", "virtual", "external"])
+def test_data_of_another_file_are_refused(kind: str, bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    other = tmp_path / "other.hdf5"
+    shutil.copy(bilm_files.weight_file, other)
+    with h5py.File(bilm_files.weight_file, "r+") as file:
+        name = "char_embed"
+        shape, dtype = file[name].shape, file[name].dtype
+        del file[name]
+        if kind == "link":
+            file[name] = h5py.ExternalLink(str(other), name)
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout(shape, dtype)
+            layout[...] = h5py.VirtualSource(str(other), name, shape)
+            file.create_virtual_dataset(name, layout)
+        else:
+            external = [(str(other), 0, h5py.h5f.UNLIMITED)]
+            file.create_dataset(name, shape, dtype, external=external)
+    with pytest.raises(ConfigurationError, match=r"weights\.hdf5: char_embed refers to another file"):
+        BiLM.from_files(*bilm_files)
 
 
 def test_a_damaged_file_gives_one_error_that_names_it(

@@ -102,7 +102,7 @@ def test_predict_evaluate_and_our_own_commands_take_the_name(
 
 def test_a_name_hides_no_file_or_folder(names: Path) -> None:
     Path("tiny_ner").write_text("not an archive")
-    with pytest.raises(Exception, match="not a gzip file"):
+    with pytest.raises(Exception, match="Not a gzipped file"):
         load_archive("tiny_ner")
     Path("tiny_ner").unlink()
     Path("tiny_ner").mkdir()
