@@ -18,10 +18,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from attacks import parsers
+from attacks import crashes, parsers
 from attacks.trials import Attack, Failure, Outcome, as_table, by_name, generator, run_attack
 
-ATTACKS = by_name([*parsers.ATTACKS])
+ATTACKS = by_name([*parsers.ATTACKS, *crashes.ATTACKS])
 
 
 def main() -> None:

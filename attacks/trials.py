@@ -60,6 +60,12 @@ class BrokenPromise(AssertionError):
     """What the package did, and what it promises."""
 
 
+def check(expected: str, is_kept: bool) -> None:
+    """Raise `BrokenPromise` unless what is expected was found."""
+    if not is_kept:
+        raise BrokenPromise(f"expected {expected}")
+
+
 def generator(seed: int, name: str, number: int) -> Random:
     """Return the random numbers of a trial."""
     return Random(f"{seed}/{name}/{number}")

@@ -18,7 +18,7 @@ from torch.nn import Parameter
 
 from elmo_plugin.bilm.steps import LSTMTensors
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.output import replaced_files
 from elmo_plugin.files.text import FileName
 
 # The groups of a biLM in a weight file. Others, such as a softmax, are ignored.
@@ -265,7 +265,8 @@ def save_model(
     extra: Optional[Mapping[str, Tensor]] = None,
 ) -> None:
     """
-    Write options and weights in bilm-tf's form. Both files appear complete, or neither does.
+    Write options and weights in bilm-tf's form. Both files appear complete, or neither does. A process that
+    is killed leaves the previous files, the new ones, or no options.
 
     # Parameters
 
@@ -284,7 +285,7 @@ def save_model(
         entry.dataset: entry.as_dataset(bilm.get_parameter(entry.parameter))
         for entry in weight_layout(bilm)
     }
-    with replaced_file(options_file) as new_options, replaced_file(weight_file) as new_weights:
+    with replaced_files(weight_file, options_file) as (new_weights, new_options):
         new_options.write_text(
             json.dumps(bilm.options.to_dict(), indent=2) + "\n", encoding="utf-8"
         )

@@ -293,12 +293,14 @@ class _FailSafeFile(io.FileIO):
     file accepts and drops all that is written after an error, and raises the error at the end of its context.
     """
 
-    _error: Optional[OSError] = None
+    _error: Optional[BaseException] = None
 
     def raise_error(self) -> None:
-        """Raise the error of the first failed write, if there was one."""
-        if self._error is not None:
+        """Raise the error of the first failed write, or the interrupt in it, if there was one."""
+        if isinstance(self._error, OSError):
             raise OSError(self._error.errno, self._error.strerror) from self._error
+        if self._error is not None:
+            raise self._error
 
     def __exit__(self, *exception: Any) -> None:
         try:
@@ -315,7 +317,7 @@ class _FailSafeFile(io.FileIO):
         try:
             while self._error is None and rest:
                 rest = rest[super().write(rest) :]
-        except OSError as error:
+        except BaseException as error:
             self._error = error
         return size
 
