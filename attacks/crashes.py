@@ -238,7 +238,7 @@ def prepare_embedding(folder: Path) -> Trial:
 @contextmanager
 def _training_in_this_process(folder: Path, name: str, argument: str) -> Iterator[Any]:
     """Replace `_running` of `elmo pretrain`, which starts another process."""
-    process = SimpleNamespace(returncode=0, poll=lambda: process.returncode)
+    process: Any = SimpleNamespace(returncode=0, poll=lambda: process.returncode)
     before = os.getcwd()
     os.chdir(folder)
     try:
@@ -260,47 +260,30 @@ def _training_in_this_process(folder: Path, name: str, argument: str) -> Iterato
 def prepare_pretraining(folder: Path) -> Trial:
     _set_up_process()
     place, log = folder / "place", folder / "trial.log"
-    sentences = (FIXTURES / "lm" / "train-00000-of-00002.txt").read_text().splitlines()
-    (folder / "in.txt").write_text("\n".join(sentences[:24]) + "\n")
-    (folder / "heldout.txt").write_text("\n".join(sentences[24:32]) + "\n")
+    _write_text(folder)
     # With the second, the first epoch is better than the others.
     learning_rates, expected_outputs = [0.2, 50.0], {}
     counts = {}
-
-    def pretrain(learning_rate: float, **options: Any) -> None:
-        process_module._running = _training_in_this_process
-        process_module.measured_speed = lambda *arguments: 1000.0
-        run(
-            PretrainOptions(
-                text=["../in.txt"],
-                heldout=["../heldout.txt"],
-                output="out",
-                epochs=2,
-                size=f"../{learning_rate:g}.jsonnet",
-                **options,
-            )
-        )
 
     def trial(random: Random) -> None:
         learning_rate = random.choice(learning_rates)
         _empty(place)
         os.chdir(place)
         if learning_rate not in counts:
-            (folder / f"{learning_rate:g}.jsonnet").write_text(_tiny_config(learning_rate))
-            ended = run_disturbed(partial(pretrain, learning_rate), log)
+            ended = run_disturbed(partial(_pretrain, learning_rate), log)
             check_complete(ended)
             counts[learning_rate] = ended.counts
             expected_outputs[learning_rate] = _pretrained(Path("out"))
             _empty(place)
             os.chdir(place)
-        options = {}
+        options: Dict[str, Any] = {}
         for _ in range(random.randint(1, MAX_DISTURBANCES)):
             disturbance = Disturbance.draw(
                 random, counts[learning_rate], "kill kill interrupt error limit"
             )
-            run_disturbed(partial(pretrain, learning_rate, **options), log, disturbance)
+            run_disturbed(partial(_pretrain, learning_rate, **options), log, disturbance)
             options = {"resume": True}
-        check_complete(run_disturbed(partial(pretrain, learning_rate, **options), log))
+        check_complete(run_disturbed(partial(_pretrain, learning_rate, **options), log))
         found, expected = _pretrained(Path("out")), expected_outputs[learning_rate]
         different = [
             name for name in {**found, **expected} if found.get(name) != expected.get(name)
@@ -308,6 +291,22 @@ def prepare_pretraining(folder: Path) -> Trial:
         check(f"the output of an undisturbed training, found others: {different}", not different)
 
     return trial
+
+
+def _write_text(folder: Path) -> None:
+    sentences = (FIXTURES / "lm" / "train-00000-of-00002.txt").read_text().splitlines()
+    (folder / "in.txt").write_text("\n".join(sentences[:24]) + "\n")
+    (folder / "heldout.txt").write_text("\n".join(sentences[24:32]) + "\n")
+
+
+def _pretrain(learning_rate: float, **options: Any) -> None:
+    """Call `elmo pretrain` in a folder beside its text."""
+    process_module._running = _training_in_this_process
+    process_module.measured_speed = lambda *arguments: 1000.0
+    config = Path(f"../{learning_rate:g}.jsonnet")
+    config.write_text(_tiny_config(learning_rate))
+    text, heldout = ["../in.txt"], ["../heldout.txt"]
+    run(PretrainOptions(text, "out", str(config), heldout=heldout, epochs=2, **options))
 
 
 def _tiny_config(learning_rate: float) -> str:
@@ -344,7 +343,11 @@ def _pretrained(output: Path) -> Dict[str, Any]:
 def prepare_saving(folder: Path) -> Trial:
     _set_up_process()
     place, log = folder / "place", folder / "trial.log"
-    archive = opened_archive(FIXTURES / "archives" / "ner")
+    _empty(place)
+    os.chdir(place)
+    _write_text(folder)
+    check_complete(run_disturbed(partial(_pretrain, 0.2), log))
+    archive = opened_archive("out/training/run/model.tar.gz")
     models = [
         BiLM.from_files(FIXTURES / "bilm" / "tiny"),
         # Its weights fit the options of the other model.

@@ -31,8 +31,8 @@ CLONE_NEWNS, CLONE_NEWUSER, MS_REMOUNT = (
 )  # of Linux's sched.h and mount.h
 
 # Functions of C, by their names, that can change files or fail because of the disk.
-_FILE_CALLS = frozenset(
-    [
+_FILE_CALLS = {
+    *(
         "open",
         "write",
         "writelines",
@@ -40,6 +40,11 @@ _FILE_CALLS = frozenset(
         "close",
         "truncate",
         "fsync",
+        "read",
+        "readline",
+        "readinto",
+    ),
+    *(
         "replace",
         "rename",
         "unlink",
@@ -50,13 +55,8 @@ _FILE_CALLS = frozenset(
         "listdir",
         "stat",
         "link",
-        "symlink",
-        "utime",
-        "read",
-        "readline",
-        "readinto",
-    ]
-)
+    ),
+}
 _ERRORS = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EMFILE]
 
 
@@ -172,9 +172,9 @@ class _Counter:
         is_file_call = event[0] == "c" and getattr(argument, "__name__", "") in _FILE_CALLS
         self.file_calls += is_file_call
         count = self.file_calls if self._disturbance.only_file_calls else self.calls
-        if self._is_done or count < self._disturbance.number:
-            return
         kind = self._disturbance.kind
+        if kind in ("none", "limit") or self._is_done or count < self._disturbance.number:
+            return
         if kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif kind == "interrupt":
@@ -183,11 +183,10 @@ class _Counter:
         elif kind == "action":
             self._is_done = True
             self._disturbance.action()
-        elif kind == "error" and is_file_call and event == "c_call":
-            # In place of the call. Not of `close`, as the file would stay open.
-            if argument.__name__ != "close":
-                self._is_done = True
-                raise OSError(self._disturbance.code, os.strerror(self._disturbance.code))
+        # In place of the call. Not of `close`, as the file would stay open.
+        elif event == "c_call" and is_file_call and argument.__name__ != "close":
+            self._is_done = True
+            raise OSError(self._disturbance.code, os.strerror(self._disturbance.code))
 
 
 def mount_small_disk(folder: Path, num_bytes: int) -> bool:

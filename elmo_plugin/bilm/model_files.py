@@ -285,6 +285,26 @@ def _extracted(name: FileName) -> Path:
     return folder
 
 
+def save_tensors(content: Any, path: FileName) -> None:
+    """
+    Write what `torch.save` accepts to a new file, and sync it to the disk.
+
+    # Raises
+
+    `OSError` if it cannot be written.
+    """
+    with open(path, "wb") as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:
+            # torch reports a position in its archive, and hides the reason, such as a full disk.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def read_state_dict(path: FileName, advice: str) -> Dict[str, Any]:
     """
     Return a state dict that torch has saved, on the CPU. No code that the file may hold is run.

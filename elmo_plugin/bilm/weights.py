@@ -18,6 +18,7 @@ from torch.nn import Parameter
 
 from elmo_plugin.bilm.steps import LSTMTensors
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.hdf5 import FailSafeFile
 from elmo_plugin.files.output import replaced_files
 from elmo_plugin.files.text import FileName
 
@@ -290,12 +291,16 @@ def save_model(
             json.dumps(bilm.options.to_dict(), indent=2) + "\n", encoding="utf-8"
         )
         try:
-            with h5py.File(new_weights, "w") as file:
+            with (
+                FailSafeFile(new_weights, "w+") as checked_file,
+                h5py.File(checked_file, "w") as file,
+            ):
                 for path, tensor in {**arrays, **(extra or {})}.items():
                     file.create_dataset(path, data=_as_array(tensor), dtype=dtype)
-        # h5py raises it when the disk is full or a limit of file sizes is exceeded while the file is closed.
-        except RuntimeError as error:
-            raise OSError(f"{weight_file}: cannot be written ({error}).") from error
+                    checked_file.raise_error()
+        except OSError as error:
+            message = f"{weight_file}: cannot be written ({error.strerror or error})"
+            raise OSError(error.errno, message) from error
 
 
 def weights_checksum(bilm: Any) -> str:

@@ -24,7 +24,7 @@ from elmo_plugin.bilm.checkpoints import (
     from_bytes,
     referred_name,
 )
-from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names
+from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names, save_tensors
 from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
@@ -105,7 +105,7 @@ def save_archive(archive: Archive, folder: FileName, dtype: str = "float32") -> 
         for name, tensor in _small_state_dict(archive.model).items()
     }
     with replaced_file(weight_file) as new_weights:
-        torch.save(state_dict, new_weights)
+        save_tensors(state_dict, new_weights)
         # Written again at the end: without it, a folder of old and new files cannot be loaded.
         config_file.unlink(missing_ok=True)
     # A vocabulary of other namespaces would be mixed with this one.

@@ -16,6 +16,7 @@ from allennlp.training import Checkpointer, GradientDescentTrainer, TrainerCallb
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 from allennlp.training.util import evaluate
 
+from elmo_plugin.bilm.model_files import save_tensors
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.model import BiLMTrainingModel
@@ -246,21 +247,15 @@ class AtomicCheckpointer(Checkpointer):
         return checkpoint
 
     def _is_of_best_epoch(self, trainer_state: Dict[str, Any]) -> bool:
-        """Whether the weights of a checkpoint are the best ones, which are moving averages if there are any."""
+        """Whether a checkpoint has the best weights: if there are moving averages, those are the best."""
         is_end_of_epoch = trainer_state["batches_in_epoch_completed"] == 0
         is_best = trainer_state["metric_tracker"]["is_best_so_far"]
         return is_end_of_epoch and is_best and "moving_average" not in trainer_state
 
 
 def _save(content: Any, path: str) -> None:
-    with replaced_file(path) as partial_file, open(partial_file, "wb") as file:
-        try:
-            torch.save(content, file)
-        except RuntimeError as error:
-            # torch reports a position in its archive, and hides the reason, such as a full disk.
-            if isinstance(error.__context__, OSError):
-                raise error.__context__ from None
-            raise
+    with replaced_file(path) as new_file:
+        save_tensors(content, new_file)
 
 
 @TrainerCallback.register("elmo_validate_first")

@@ -29,6 +29,7 @@ from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.hdf5 import FailSafeFile
 from tests.commands.conftest import folder
 from tests.conftest import BiLMFiles
 
@@ -381,6 +382,59 @@ def test_a_run_can_be_interrupted_at_any_moment(
         at += 1 if at < 12 else 7
     assert num_interrupted >= 10
     assert len(kept) > 3
+
+
+def test_the_output_is_synced_before_the_parts_are_removed(
+    embedder: QuickEmbedder, folder: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: List[str] = []
+
+    def recorded(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            calls.append(name)
+            return function(*arguments, **keywords)
+
+        monkeypatch.setattr(owner, name, call)
+
+    recorded(os, "fsync")
+    recorded(Path, "replace")
+    recorded(PartialOutput, "remove")
+    embed(embedder, format)
+    # The content of the output, before it gets its name; the folder, so that the name is on the disk.
+    assert calls[-4:] == ["fsync", "replace", "fsync", "remove"]
+
+
+def test_a_run_that_was_interrupted_after_it_replaced_an_output_is_resumed(
+    embedder: QuickEmbedder, folder: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed(embedder, format, dtype="float16")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(PartialOutput, "remove", lambda self: interrupt())
+        embed(embedder, format, overwrite=True)
+    embed(embedder, format, resume=True)
+    check_output(embedder, format)
+
+
+@pytest.mark.parametrize("name", ["write", "truncate"])
+def test_an_interrupt_while_hdf5_writes_is_no_other_error(
+    name: str, embedder: QuickEmbedder, folder: Path
+) -> None:
+    def interrupt_call(frame: Any, event: str, function: Any) -> None:
+        is_called = event == "c_call" and function.__name__ == name
+        if is_called and isinstance(function.__self__, FailSafeFile):
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt_call)
+    try:
+        with pytest.raises(KeyboardInterrupt, match=f"{NUM_PARTS} parts are kept"):
+            embed(embedder)
+    finally:
+        sys.setprofile(None)
+    embed(embedder, resume=True)
+    check_output(embedder)
 
 
 def damaged(content: bytes, position: int) -> bytes:

@@ -4,6 +4,7 @@ write or a killed process.
 """
 
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.util import dump_metrics, prepare_environment
 from allennlp.nn.parallel import TorchDdpAccelerator
+from allennlp.training import gradient_descent_trainer
 from allennlp.training.trainer import TrainerCheckpoint
 
 from elmo_plugin.errors import ConfigurationError
@@ -200,6 +202,37 @@ def test_a_checkpoint_after_the_last_batch_of_an_epoch_loses_no_metrics(
     assert_equal(final_state(folder), uninterrupted())
 
 
+class Killed(BaseException):
+    """Nothing handles it, as in a process that is killed."""
+
+
+@pytest.mark.parametrize(
+    "epoch, overrides", [(0, {"trainer.optimizer.lr": 20.0}), (1, {})], ids=["first", "last"]
+)
+def test_a_process_killed_between_a_checkpoint_and_the_best_weights(
+    epoch: int,
+    overrides: Dict[str, Any],
+    uninterrupted: Callable[..., Dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    calls, link = itertools.count(), gradient_descent_trainer.hardlink_or_copy
+
+    def link_or_interrupt(*arguments: Any) -> None:
+        if next(calls) == epoch:
+            raise Killed
+        link(*arguments)
+
+    with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(Killed):
+        monkeypatch.setattr(gradient_descent_trainer, "hardlink_or_copy", link_or_interrupt)
+        train(folder, **overrides)
+    assert latest_checkpoint(folder) == f"e{epoch + 1}_b0"
+    train(folder, recover=True, **overrides)
+    expected = uninterrupted(**overrides)
+    assert expected["metrics"]["metrics.json best_epoch"] == epoch  # which nothing replaces later
+    assert_equal(final_state(folder), expected)
+
+
 def num_page_faults() -> int:
     """Return the page faults of a tensor of 32 MiB, after a larger one is freed."""
     BiLMStateCallback("").on_start(SimpleNamespace(model=build()))
@@ -298,7 +331,8 @@ def trainer_at(batch: int, value: float = 0.0, large: str = "") -> Any:
         torch.full((100_000 if name == large else 1,), value) for name in ("weights", "state")
     )
     place = {"epochs_completed": 1, "batches_in_epoch_completed": batch}
-    checkpoint = TrainerCheckpoint({"weights": weights}, {**place, "state": state})
+    tracker = {"metric_tracker": {"is_best_so_far": False}}
+    checkpoint = TrainerCheckpoint({"weights": weights}, {**place, **tracker, "state": state})
     return SimpleNamespace(get_checkpoint_state=lambda: checkpoint)
 
 
