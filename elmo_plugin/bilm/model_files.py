@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import torch
 
 from elmo_plugin.errors import ConfigurationError, needing
+from elmo_plugin.files.fail_safe import FailSafeFile
 from elmo_plugin.files.text import FileName
 
 # The models of this package, a folder each. The name of a biLM names both of its files, and that of a task
@@ -293,16 +294,9 @@ def save_tensors(content: Any, path: FileName) -> None:
 
     `OSError` if it cannot be written.
     """
-    with open(path, "wb") as file:
-        try:
-            torch.save(content, file)
-        except RuntimeError as error:
-            # torch reports a position in its archive, and hides the reason, such as a full disk.
-            if isinstance(error.__context__, OSError):
-                raise error.__context__ from None
-            raise
-        file.flush()
-        os.fsync(file.fileno())
+    # torch hides the reason of a failed write, and ends the process after an interrupt in one.
+    with FailSafeFile(path, "w+") as file:
+        torch.save(content, file)
 
 
 def read_state_dict(path: FileName, advice: str) -> Dict[str, Any]:

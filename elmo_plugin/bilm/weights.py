@@ -18,7 +18,7 @@ from torch.nn import Parameter
 
 from elmo_plugin.bilm.steps import LSTMTensors
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.hdf5 import FailSafeFile
+from elmo_plugin.files.fail_safe import FailSafeFile
 from elmo_plugin.files.output import replaced_files
 from elmo_plugin.files.text import FileName
 

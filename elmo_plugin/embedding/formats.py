@@ -18,7 +18,7 @@ from numpy.lib import format as npy_format
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.embedding.sentences import Sentence, import_pyarrow
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.hdf5 import FailSafeFile
+from elmo_plugin.files.fail_safe import FailSafeFile
 from elmo_plugin.files.text import FileName
 
 HDF5, PARQUET, NPY = FORMATS = ("hdf5", "parquet", "npy")

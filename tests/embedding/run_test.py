@@ -29,7 +29,7 @@ from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.hdf5 import FailSafeFile
+from elmo_plugin.files.fail_safe import FailSafeFile
 from tests.commands.conftest import folder
 from tests.conftest import BiLMFiles
 

@@ -207,7 +207,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    "epoch, overrides", [(0, {"trainer.optimizer.lr": 20.0}), (1, {})], ids=["first", "last"]
+    "epoch, overrides", [(0, {"trainer.optimizer.lr": 50.0}), (1, {})], ids=["first", "last"]
 )
 def test_a_process_killed_between_a_checkpoint_and_the_best_weights(
     epoch: int,
@@ -353,6 +353,21 @@ def test_a_failed_write_is_reported_and_leaves_the_previous_checkpoint(
     assert not list(tmp_path.glob("*model_state_e1_b4*"))
     checkpoint = AtomicCheckpointer(tmp_path).load_checkpoint()
     assert checkpoint.model_state["weights"].item() == checkpoint.trainer_state["state"].item() == 0
+
+
+def test_an_interrupt_while_a_checkpoint_is_written_does_not_end_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    AtomicCheckpointer(tmp_path).save_checkpoint(trainer_at(0))
+
+    def interrupted(writer: Any, *arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(torch.serialization._open_zipfile_writer_buffer, "__exit__", interrupted)
+        AtomicCheckpointer(tmp_path).save_checkpoint(trainer_at(4, 1.0))
+    checkpoint = AtomicCheckpointer(tmp_path).load_checkpoint()
+    assert checkpoint.model_state["weights"].item() == 0
 
 
 def test_a_checkpoint_replaces_those_of_another_training_and_of_a_killed_process(

@@ -1,4 +1,4 @@
-"""Write HDF5 files on disks that may become full."""
+"""Write files by libraries of C++, on disks that may become full."""
 
 import io
 import os
@@ -7,11 +7,11 @@ from typing import Any, Optional
 
 class FailSafeFile(io.FileIO):
     """
-    A file for `h5py.File`, whose write errors are hidden from the HDF5 library.
+    A file for `h5py.File` and `torch.save`, whose write errors are hidden from the library.
 
-    After a failed write, as on a full disk, the library crashes the process when it closes the file. This
-    file accepts and drops all that is written after an error, or an interrupt in it, and raises the error at
-    the end of its context.
+    After a failed write, as on a full disk, HDF5 crashes the process when it closes the file; after an
+    interrupt, torch does so when it writes the end of a file that is closed. This file accepts and drops all
+    that is written after an error, or an interrupt in it, and raises the error at the end of its context.
     """
 
     _error: Optional[BaseException] = None
@@ -30,7 +30,7 @@ class FailSafeFile(io.FileIO):
         finally:
             super().__exit__(*exception)
 
-    # h5py calls these methods:
+    # The libraries call these methods:
 
     def write(self, data: Any) -> int:
         rest = memoryview(data).cast("B")
