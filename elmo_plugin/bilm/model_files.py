@@ -14,6 +14,7 @@ import torch
 
 from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.compressed import check_expansion
+from elmo_plugin.files.fail_safe import FailSafeFile
 from elmo_plugin.files.text import FileName
 
 # The models of this package, a folder each. The name of a biLM names both of its files, and that of a task
@@ -287,6 +288,19 @@ def _extracted(name: FileName) -> Path:
             if not folder.exists():
                 raise
     return folder
+
+
+def save_tensors(content: Any, path: FileName) -> None:
+    """
+    Write what `torch.save` accepts to a new file, and sync it to the disk.
+
+    # Raises
+
+    `OSError` if it cannot be written.
+    """
+    # torch hides the reason of a failed write, and ends the process after an interrupt in one.
+    with FailSafeFile(path, "w+") as file:
+        torch.save(content, file)
 
 
 def read_state_dict(path: FileName, advice: str) -> Dict[str, Any]:

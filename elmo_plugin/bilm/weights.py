@@ -18,7 +18,8 @@ from torch.nn import Parameter
 
 from elmo_plugin.bilm.steps import LSTMTensors
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.fail_safe import FailSafeFile
+from elmo_plugin.files.output import replaced_files
 from elmo_plugin.files.text import FileName
 
 # The groups of a biLM in a weight file. Others, such as a softmax, are ignored.
@@ -265,7 +266,8 @@ def save_model(
     extra: Optional[Mapping[str, Tensor]] = None,
 ) -> None:
     """
-    Write options and weights in bilm-tf's form. Both files appear complete, or neither does.
+    Write options and weights in bilm-tf's form. Both files appear complete, or neither does. A process that
+    is killed leaves the previous files, the new ones, or no options.
 
     # Parameters
 
@@ -284,17 +286,21 @@ def save_model(
         entry.dataset: entry.as_dataset(bilm.get_parameter(entry.parameter))
         for entry in weight_layout(bilm)
     }
-    with replaced_file(options_file) as new_options, replaced_file(weight_file) as new_weights:
+    with replaced_files(weight_file, options_file) as (new_weights, new_options):
         new_options.write_text(
             json.dumps(bilm.options.to_dict(), indent=2) + "\n", encoding="utf-8"
         )
         try:
-            with h5py.File(new_weights, "w") as file:
+            with (
+                FailSafeFile(new_weights, "w+") as checked_file,
+                h5py.File(checked_file, "w") as file,
+            ):
                 for path, tensor in {**arrays, **(extra or {})}.items():
                     file.create_dataset(path, data=_as_array(tensor), dtype=dtype)
-        # h5py raises it when the disk is full or a limit of file sizes is exceeded while the file is closed.
-        except RuntimeError as error:
-            raise OSError(f"{weight_file}: cannot be written ({error}).") from error
+                    checked_file.raise_error()
+        except OSError as error:
+            message = f"{weight_file}: cannot be written ({error.strerror or error})"
+            raise OSError(error.errno, message) from error
 
 
 def weights_checksum(bilm: Any) -> str:

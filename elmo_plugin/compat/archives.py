@@ -24,7 +24,7 @@ from elmo_plugin.bilm.checkpoints import (
     from_bytes,
     referred_name,
 )
-from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names
+from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names, save_tensors
 from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
@@ -91,8 +91,9 @@ def archive_files(folder: FileName) -> List[Path]:
 def save_archive(archive: Archive, folder: FileName, dtype: str = "float32") -> List[Path]:
     """
     Write an archive as a folder, which is made if missing, and can be loaded in place of a `model.tar.gz`.
-    Files of these names are replaced. The weights of a frozen biLM that comes with this package are left out:
-    when the archive is loaded, they come from this package, and are compared with a checksum in the archive.
+    Files of these names are replaced; a process that is killed leaves the previous archive, the new one, or
+    no config. The weights of a frozen biLM that comes with this package are left out: when the archive is
+    loaded, they come from this package, and are compared with a checksum in the archive.
 
     `dtype` is that of the weights in the file, `float32` or `float16`. Return what was written: files, and
     the folder of the vocabulary.
@@ -104,8 +105,9 @@ def save_archive(archive: Archive, folder: FileName, dtype: str = "float32") -> 
         for name, tensor in _small_state_dict(archive.model).items()
     }
     with replaced_file(weight_file) as new_weights:
-        torch.save(state_dict, new_weights)
-    archive.config.to_file(str(config_file))
+        save_tensors(state_dict, new_weights)
+        # Written again at the end: without it, a folder of old and new files cannot be loaded.
+        config_file.unlink(missing_ok=True)
     # A vocabulary of other namespaces would be mixed with this one.
     shutil.rmtree(vocabulary_folder, ignore_errors=True)
     archive.model.vocab.save_to_files(str(vocabulary_folder))
@@ -113,6 +115,7 @@ def save_archive(archive: Archive, folder: FileName, dtype: str = "float32") -> 
         paths.remove(meta_file)
     else:
         archive.meta.to_file(meta_file)
+    archive.config.to_file(str(config_file))
     return paths
 
 

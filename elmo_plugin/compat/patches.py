@@ -11,11 +11,12 @@ import tempfile
 import time
 import warnings
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 from elmo_plugin.compat.environment import check_environment
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.compressed import BoundedGzipFile
+from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ def prepare_allennlp() -> None:
     _patch_end_of_distributed_training()
     _patch_test_after_distributed_training()
     _patch_archives()
+    _patch_small_files()
 
 
 def hide_mixed_precision_warnings() -> None:
@@ -99,6 +101,33 @@ def _patch_recovery() -> None:
             return load_checkpoint(self)
 
     Checkpointer.load_checkpoint = load_with_numpy_values
+
+
+def _patch_small_files() -> None:
+    """
+    Replace the config, the meta data and the metrics of a training as a whole. AllenNLP empties such a file,
+    then writes it again: a killed process or a full disk left a half config, which no `--recover` could
+    read, or half metrics.
+    """
+    from allennlp.common import Params, meta, util
+
+    def replacing(write: Callable[..., None], position: int) -> Callable[..., None]:
+        """Return a function that writes to a new file in place of the argument at a position."""
+
+        @functools.wraps(write)
+        def replace(*arguments: Any, **keywords: Any) -> None:
+            bound = inspect.signature(write).bind(*arguments, **keywords)
+            name = list(bound.signature.parameters)[position]
+            if bound.arguments[name] is None:
+                return write(*arguments, **keywords)
+            with replaced_file(bound.arguments[name]) as bound.arguments[name]:
+                write(*bound.args, **bound.kwargs)
+
+        return replace
+
+    Params.to_file = replacing(Params.to_file, 1)
+    meta.Meta.to_file = replacing(meta.Meta.to_file, 1)
+    util.dump_metrics = replacing(util.dump_metrics, 0)
 
 
 def _patch_transformer_tokenizers() -> None:

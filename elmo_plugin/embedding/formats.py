@@ -1,6 +1,5 @@
 """The output formats: how each writes a part, and how it makes the output from the parts."""
 
-import io
 import itertools
 import json
 import logging
@@ -19,6 +18,7 @@ from numpy.lib import format as npy_format
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.embedding.sentences import Sentence, import_pyarrow
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.fail_safe import FailSafeFile
 from elmo_plugin.files.text import FileName
 
 HDF5, PARQUET, NPY = FORMATS = ("hdf5", "parquet", "npy")
@@ -263,7 +263,7 @@ class HDF5Format(OutputFormat):
         product.unlink(missing_ok=True)
         index: Dict[str, str] = {}
         has_index = not (self.options.forget_sentences or self.options.use_sentence_keys)
-        with _FailSafeFile(product, "w+") as checked_file, h5py.File(checked_file, "w") as file:
+        with FailSafeFile(product, "w+") as checked_file, h5py.File(checked_file, "w") as file:
             for (line, text, _), vectors in self.stored(parts):
                 key = text if self.options.use_sentence_keys else str(line)
                 try:
@@ -283,55 +283,6 @@ class HDF5Format(OutputFormat):
                 )
             file.attrs[ABOUT_ATTRIBUTE] = json.dumps(about)
         return product
-
-
-class _FailSafeFile(io.FileIO):
-    """
-    A file for `h5py.File`, whose write errors are hidden from the HDF5 library.
-
-    After a failed write, as on a full disk, the library crashes the process when it closes the file. This
-    file accepts and drops all that is written after an error, and raises the error at the end of its context.
-    """
-
-    _error: Optional[OSError] = None
-
-    def raise_error(self) -> None:
-        """Raise the error of the first failed write, if there was one."""
-        if self._error is not None:
-            raise OSError(self._error.errno, self._error.strerror) from self._error
-
-    def __exit__(self, *exception: Any) -> None:
-        try:
-            self.raise_error()  # also if HDF5 has failed, because it did not find what was dropped
-            os.fsync(self.fileno())
-        finally:
-            super().__exit__(*exception)
-
-    # h5py calls these methods:
-
-    def write(self, data: Any) -> int:
-        rest = memoryview(data).cast("B")
-        size = len(rest)
-        try:
-            while self._error is None and rest:
-                rest = rest[super().write(rest) :]
-        except OSError as error:
-            self._error = error
-        return size
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill the buffer, with zeros after the end of the file, as HDF5's own drivers do."""
-        view = memoryview(buffer).cast("B")
-        view[:] = bytes(len(view))
-        super().readinto(view)
-        return len(view)
-
-    def truncate(self, size: Any = None) -> int:
-        try:
-            super().truncate(size)
-        except OSError as error:
-            self._error = self._error or error
-        return int(size)
 
 
 FORMAT_CLASSES: Dict[str, Any] = {HDF5: HDF5Format, PARQUET: ParquetFormat, NPY: NpyFormat}

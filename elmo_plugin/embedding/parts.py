@@ -309,7 +309,7 @@ class PartialOutput:
             )
         if self.output.is_dir():
             # A folder cannot be replaced by one call.
-            self.output.rename(self.folder / "replaced")
+            self.output.rename(self.folder / f"removed-{secrets.token_hex(4)}")
         product.replace(self.output)
         with suppress(OSError):  # not every file system can sync folders
             folder = os.open(self.output.parent, os.O_RDONLY)

@@ -6,7 +6,7 @@ import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, Optional, TextIO
+from typing import Iterator, List, Optional, TextIO
 
 import filelock
 
@@ -79,16 +79,32 @@ def replaced_file(path: FileName) -> Iterator[Path]:
     must be closed, is synced to the disk and replaces `path`. On an error it is removed, and `path` is not
     changed.
     """
-    path = Path(path)
-    partial_file = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
+    with replaced_files(path) as (partial_file,):
         yield partial_file
-        # Network disks and quotas may report a failed write only now.
-        with open(partial_file, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(partial_file, path)
+
+
+@contextmanager
+def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
+    """
+    Give temporary paths for files that belong together, as `replaced_file` does. A process that is killed
+    leaves all previous files or all new ones, or none at the last path: never files that do not belong
+    together.
+    """
+    targets = list(map(Path, paths))
+    partial_files = [path.with_name(f".{path.name}.{secrets.token_hex(4)}") for path in targets]
+    try:
+        yield partial_files
+        for partial_file in partial_files:
+            # Network disks and quotas may report a failed write only now.
+            with open(partial_file, "rb+") as file:
+                os.fsync(file.fileno())
+        if len(targets) > 1:
+            targets[-1].unlink(missing_ok=True)
+        for partial_file, path in zip(partial_files, targets):
+            os.replace(partial_file, path)
     except BaseException:
-        partial_file.unlink(missing_ok=True)
+        for partial_file in partial_files:
+            partial_file.unlink(missing_ok=True)
         raise
 
 

@@ -3,8 +3,9 @@
 import ctypes
 import logging
 import random
+import shutil
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 import torch
@@ -12,9 +13,10 @@ import torch.distributed
 from allennlp.common.util import dump_metrics, is_distributed
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import Checkpointer, GradientDescentTrainer, TrainerCallback
-from allennlp.training.trainer import Trainer
+from allennlp.training.trainer import Trainer, TrainerCheckpoint
 from allennlp.training.util import evaluate
 
+from elmo_plugin.bilm.model_files import save_tensors
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.model import BiLMTrainingModel
@@ -25,6 +27,7 @@ logger = logging.getLogger(__name__)
 M_MMAP_MAX, M_TRIM_THRESHOLD = -4, -1
 
 METRICS_BEFORE_NAME = "metrics_before.json"
+BEST_NAME = "best.th"  # AllenNLP's
 
 
 @TrainerCallback.register("elmo_bilm_state")
@@ -53,6 +56,7 @@ class BiLMStateCallback(TrainerCallback):
         # Of the epoch. The trainer's own sum of losses starts from zero after recovery.
         self._loss_sum = 0.0
         self._num_batches = 0
+        self._metrics: Dict[str, Any] = {}  # of the last complete epoch
 
     def on_start(
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
@@ -114,6 +118,19 @@ class BiLMStateCallback(TrainerCallback):
         if is_primary:  # again, because the trainer has written its own
             dump_metrics(f"{self.serialization_dir}/metrics_epoch_{epoch}.json", metrics)
         self._loss_sum, self._num_batches = 0.0, 0
+        self._metrics = dict(metrics)
+
+    def on_end(
+        self,
+        trainer: GradientDescentTrainer,
+        metrics: Optional[Dict[str, Any]] = None,
+        epoch: Optional[int] = None,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if metrics is not None and "epoch" not in metrics:
+            # If no epoch remained after recovery, the trainer knows only the best metrics.
+            metrics.update(self._metrics)
 
     def gather(self) -> None:
         """Collect the states of all workers for the checkpoint of the first. All workers must call this."""
@@ -124,10 +141,11 @@ class BiLMStateCallback(TrainerCallback):
 
     def state_dict(self) -> Dict[str, Any]:
         gathered, self._gathered = self._gathered, []
-        return {"workers": gathered or [self._own_state()]}
+        return {"workers": gathered or [self._own_state()], "metrics": self._metrics}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         self._loaded = state_dict["workers"]
+        self._metrics = state_dict["metrics"]
 
     def _own_state(self) -> Dict[str, Any]:
         device = next(self._model.parameters()).device
@@ -216,16 +234,28 @@ class AtomicCheckpointer(Checkpointer):
         # It finds both files, and removes old checkpoints.
         super().save_checkpoint(trainer)
 
+    def load_checkpoint(self) -> Optional[TrainerCheckpoint]:
+        checkpoint = super().load_checkpoint()
+        if checkpoint is not None and self._is_of_best_epoch(checkpoint.trainer_state):
+            best = Path(self._serialization_dir, BEST_NAME)
+            # The trainer makes it after the checkpoint: a killed process may have an old one, or none.
+            if self._is_primary:
+                weights, _ = self.find_latest_checkpoint()
+                with replaced_file(best) as new_best:
+                    shutil.copyfile(weights, new_best)
+            checkpoint.trainer_state["best_model_filename"] = str(best)
+        return checkpoint
+
+    def _is_of_best_epoch(self, trainer_state: Dict[str, Any]) -> bool:
+        """Whether a checkpoint has the best weights: if there are moving averages, those are the best."""
+        is_end_of_epoch = trainer_state["batches_in_epoch_completed"] == 0
+        is_best = trainer_state["metric_tracker"]["is_best_so_far"]
+        return is_end_of_epoch and is_best and "moving_average" not in trainer_state
+
 
 def _save(content: Any, path: str) -> None:
-    with replaced_file(path) as partial_file, open(partial_file, "wb") as file:
-        try:
-            torch.save(content, file)
-        except RuntimeError as error:
-            # torch reports a position in its archive, and hides the reason, such as a full disk.
-            if isinstance(error.__context__, OSError):
-                raise error.__context__ from None
-            raise
+    with replaced_file(path) as new_file:
+        save_tensors(content, new_file)
 
 
 @TrainerCallback.register("elmo_validate_first")

@@ -1,6 +1,7 @@
 """Archives by name, and archives that refer to a biLM of the package."""
 
 import json
+import resource
 import shutil
 import sys
 import tarfile
@@ -17,7 +18,7 @@ from allennlp.models import load_archive
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import model_files
 from elmo_plugin.commands.main import main
-from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
+from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive, save_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.report.probes import load_bilm
@@ -274,6 +275,36 @@ def test_existing_files_are_replaced_only_on_request(names: Path) -> None:
     export_model("tiny_ner", "out", overwrite=True, task_model=True)
     assert not Path("out/vocabulary/old.txt").exists()
     assert_same_weights("out", "tiny_ner")
+
+
+def test_a_full_disk_leaves_the_previous_folder(names: Path, tmp_path: Path) -> None:
+    archive, folder = opened_archive(names / "tiny_ner"), tmp_path / "folder"
+    save_archive(archive, folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # bytes of a file
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            save_archive(archive, folder, "float16")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_that_was_not_completely_replaced_cannot_be_loaded(
+    names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, folder = opened_archive(names / "tiny_ner"), tmp_path / "folder"
+    save_archive(archive, folder)
+
+    def interrupted(folder: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(archive.model.vocab, "save_to_files", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save_archive(archive, folder)
+    with pytest.raises(ConfigurationError, match=r"a folder without config\.json"):
+        load_archive(folder)
 
 
 def test_a_bilm_that_was_fine_tuned_runs_as_a_snapshot(names: Path, tmp_path: Path) -> None:

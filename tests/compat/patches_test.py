@@ -2,6 +2,7 @@ import io
 import pickle
 import random
 import re
+import resource
 import sys
 import tarfile
 import warnings
@@ -13,7 +14,8 @@ import pytest
 import torch
 from allennlp.commands import main
 from allennlp.commands.train import train_model
-from allennlp.common import Params
+from allennlp.common import Params, util
+from allennlp.common.meta import Meta
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer, gradient_descent_trainer
@@ -233,3 +235,28 @@ def test_harmful_members_of_archives_are_refused(
         with pytest.raises(ConfigurationError, match=message):
             open_archive()
         assert set(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: Params({"key": "value" * 100}).to_file(str(path)),
+        lambda path: Meta.new().to_file(path),
+        lambda path: util.dump_metrics(str(path), {"f1": 0.123456789}),
+    ],
+    ids=["config", "meta", "metrics"],
+)
+def test_a_full_disk_leaves_the_previous_file_of_a_training(write: Any, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    write(path)
+    previous = path.read_text()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_text() == previous
+    assert list(tmp_path.iterdir()) == [path]
+    util.dump_metrics(None, {})  # as AllenNLP calls it without a folder

@@ -1,12 +1,19 @@
 """Outputs are checked before the work that makes them, and appear complete or not at all."""
 
+import itertools
 import os
 from pathlib import Path
+from typing import Any, List
 
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import check_output_file, check_output_folder, replaced_file
+from elmo_plugin.files.output import (
+    check_output_file,
+    check_output_folder,
+    replaced_file,
+    replaced_files,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +55,47 @@ def test_an_error_leaves_the_previous_file_and_nothing_else() -> None:
         raise KeyboardInterrupt
     assert Path("file").read_text() == "previous"
     assert sorted(os.listdir()) == before
+
+
+def test_files_are_synced_before_they_get_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: List[str] = []
+
+    def recorded(name: str) -> Any:
+        function = getattr(os, name)
+
+        def call(*arguments: Any) -> Any:
+            calls.append(name)
+            return function(*arguments)
+
+        return call
+
+    for name in ("fsync", "replace", "unlink"):
+        monkeypatch.setattr(os, name, recorded(name))
+    with replaced_file("file") as new_file:
+        new_file.write_text("new")
+    assert calls == ["fsync", "replace"]
+    calls.clear()
+    with replaced_files("file", "other") as new_files:
+        for path in new_files:
+            path.write_text("newer")
+    assert [name for name in calls if name != "unlink"] == ["fsync", "fsync", "replace", "replace"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_files_that_belong_together_are_never_mixed(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("last").write_text("previous")
+    calls, replace = itertools.count(1), os.replace
+
+    def interrupted(*arguments: Any) -> None:
+        if next(calls) == number:
+            raise KeyboardInterrupt
+        replace(*arguments)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt), replaced_files("file", "last") as new_files:
+        for path in new_files:
+            path.write_text("new")
+    assert sorted(os.listdir()) == ["file", "folder"]  # no last one
+    assert Path("file").read_text() == ("previous" if number == 1 else "new")

@@ -4,6 +4,7 @@ write or a killed process.
 """
 
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.util import dump_metrics, prepare_environment
 from allennlp.nn.parallel import TorchDdpAccelerator
+from allennlp.training import gradient_descent_trainer
 from allennlp.training.trainer import TrainerCheckpoint
 
 from elmo_plugin.errors import ConfigurationError
@@ -200,6 +202,37 @@ def test_a_checkpoint_after_the_last_batch_of_an_epoch_loses_no_metrics(
     assert_equal(final_state(folder), uninterrupted())
 
 
+class Killed(BaseException):
+    """Nothing handles it, as in a process that is killed."""
+
+
+@pytest.mark.parametrize(
+    "epoch, overrides", [(0, {"trainer.optimizer.lr": 50.0}), (1, {})], ids=["first", "last"]
+)
+def test_a_process_killed_between_a_checkpoint_and_the_best_weights(
+    epoch: int,
+    overrides: Dict[str, Any],
+    uninterrupted: Callable[..., Dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    calls, link = itertools.count(), gradient_descent_trainer.hardlink_or_copy
+
+    def link_or_interrupt(*arguments: Any) -> None:
+        if next(calls) == epoch:
+            raise Killed
+        link(*arguments)
+
+    with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(Killed):
+        monkeypatch.setattr(gradient_descent_trainer, "hardlink_or_copy", link_or_interrupt)
+        train(folder, **overrides)
+    assert latest_checkpoint(folder) == f"e{epoch + 1}_b0"
+    train(folder, recover=True, **overrides)
+    expected = uninterrupted(**overrides)
+    assert expected["metrics"]["metrics.json best_epoch"] == epoch  # which nothing replaces later
+    assert_equal(final_state(folder), expected)
+
+
 def num_page_faults() -> int:
     """Return the page faults of a tensor of 32 MiB, after a larger one is freed."""
     BiLMStateCallback("").on_start(SimpleNamespace(model=build()))
@@ -298,7 +331,8 @@ def trainer_at(batch: int, value: float = 0.0, large: str = "") -> Any:
         torch.full((100_000 if name == large else 1,), value) for name in ("weights", "state")
     )
     place = {"epochs_completed": 1, "batches_in_epoch_completed": batch}
-    checkpoint = TrainerCheckpoint({"weights": weights}, {**place, "state": state})
+    tracker = {"metric_tracker": {"is_best_so_far": False}}
+    checkpoint = TrainerCheckpoint({"weights": weights}, {**place, **tracker, "state": state})
     return SimpleNamespace(get_checkpoint_state=lambda: checkpoint)
 
 
@@ -319,6 +353,21 @@ def test_a_failed_write_is_reported_and_leaves_the_previous_checkpoint(
     assert not list(tmp_path.glob("*model_state_e1_b4*"))
     checkpoint = AtomicCheckpointer(tmp_path).load_checkpoint()
     assert checkpoint.model_state["weights"].item() == checkpoint.trainer_state["state"].item() == 0
+
+
+def test_an_interrupt_while_a_checkpoint_is_written_does_not_end_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    AtomicCheckpointer(tmp_path).save_checkpoint(trainer_at(0))
+
+    def interrupted(writer: Any, *arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(torch.serialization._open_zipfile_writer_buffer, "__exit__", interrupted)
+        AtomicCheckpointer(tmp_path).save_checkpoint(trainer_at(4, 1.0))
+    checkpoint = AtomicCheckpointer(tmp_path).load_checkpoint()
+    assert checkpoint.model_state["weights"].item() == 0
 
 
 def test_a_checkpoint_replaces_those_of_another_training_and_of_a_killed_process(
