@@ -3,6 +3,7 @@
 import itertools
 import json
 import logging
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import LinePredictor
 from elmo_plugin.files.output import check_output_file, opened_output
 from elmo_plugin.files.text import byte_lines, open_text
 
@@ -73,6 +75,12 @@ class PredictOptions:
         check_options(self)
         if self.output_file is not None:
             check_output_file(self.output_file, self.overwrite, "--output-file")
+            files = (self.input_file, self.output_file)
+            if all(map(os.path.exists, files)) and os.path.samefile(*files):
+                raise ConfigurationError(
+                    f"--output-file: {self.output_file} is the input, expected another file. Give another "
+                    "path."
+                )
 
 
 OPTIONS = PredictOptions
@@ -112,7 +120,7 @@ def run(options: PredictOptions) -> None:
 def answers_to_lines(predictor: Any, input_file: str, batch_size: int) -> Iterator[Dict[str, Any]]:
     """
     Yield the answer of a `Predictor` to each line of a file. The answer to an invalid or blank line is
-    `{"error": ...}`. `batch_size` lines are read before they are predicted.
+    `{"error": ...}`, and the log has its number. `batch_size` lines are read before they are predicted.
 
     # Raises
 
@@ -120,8 +128,13 @@ def answers_to_lines(predictor: Any, input_file: str, batch_size: int) -> Iterat
     """
     with sys.stdin.buffer if input_file == "-" else open_text(input_file) as file:
         lines = byte_lines(file, input_file, "a JSON object")
+        line_number = 0
         while batch := list(itertools.islice(lines, batch_size)):
-            yield from _answers(predictor, batch)
+            for answer in _answers(predictor, batch):
+                line_number += 1
+                if answer.keys() == {"error"}:
+                    logger.error("Line %d: no prediction. %s", line_number, answer["error"])
+                yield answer
 
 
 def _answers(predictor: Any, lines: Sequence[bytes]) -> List[Dict[str, Any]]:
@@ -132,9 +145,11 @@ def _answers(predictor: Any, lines: Sequence[bytes]) -> List[Dict[str, Any]]:
             inputs[position] = predictor.load_line(line.decode("utf-8"))
         # Predictors of other packages parse the line here, those of this package later.
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            message = f"Found a line that is not JSON in UTF-8 ({error})."
-            logger.error("No prediction for a line: %s", message)
-            answers[position] = {"error": message}
+            answers[position] = {"error": f"Found a line that is not JSON in UTF-8 ({error})."}
     if inputs:
-        answers.update(zip(inputs, predictor.predict_batch_json(list(inputs.values()))))
+        is_ours = isinstance(predictor, LinePredictor)
+        predict = predictor.answers_or_errors if is_ours else predictor.predict_batch_json
+        for position, answer in zip(inputs, predict(list(inputs.values()))):
+            is_error = isinstance(answer, ConfigurationError)
+            answers[position] = {"error": str(answer)} if is_error else answer
     return [answers[position] for position in range(len(lines))]
