@@ -81,10 +81,14 @@ class ExportOptions:
                     f"{self.output_folder}. An archive is exported to a folder first, which --model names."
                 )
             self.files.check()
-        elif self.archive_file is None or self.files != BiLMFiles():
+        elif self.files != BiLMFiles():
             raise ConfigurationError(
-                f"found ARCHIVE {self.archive_file} and FOLDER {self.output_folder}, expected both, and "
-                "--model or its files only for a program, whose name ends in .pt2 or .onnx."
+                f"found a biLM (--model or its files) and FOLDER {self.output_folder}, expected the name of "
+                "a program, which ends in .pt2 or .onnx. Give such a name, or ARCHIVE in place of --model."
+            )
+        elif self.archive_file is None:
+            raise ConfigurationError(
+                f"found no ARCHIVE, only FOLDER {self.output_folder}, expected both. Give the archive first."
             )
 
 

@@ -187,9 +187,10 @@ def _short_usage(parser: argparse.ArgumentParser) -> str:
     words = ["%(prog)s"]
     for action in parser._actions:
         if action.required:
-            value = str(action.metavar or action.dest.upper())
+            value = action.metavar or action.dest.upper()
+            values = [value] if isinstance(value, str) else value
             words.append(
-                " ".join([*action.option_strings[-1:], value]) + "..." * (action.nargs == "+")
+                " ".join([*action.option_strings[-1:], *values]) + "..." * (action.nargs == "+")
             )
     return " ".join([*words, "[options]"])
 

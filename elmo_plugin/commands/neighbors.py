@@ -70,9 +70,10 @@ class NeighborsOptions:
 
     def __post_init__(self) -> None:
         if (self.word is None) == (self.pool is None):
+            found = "neither --word nor --pool" if self.word is None else "--word and --pool"
             raise ConfigurationError(
-                f"--word is {self.word} and --pool is {self.pool}, expected one of them. Give --word to "
-                "compare the occurrences of a word, or --pool to compare whole sentences."
+                f"found {found}, expected one of them. Give --word to compare the occurrences of a word, or "
+                "--pool to compare whole sentences."
             )
         check_options(self)
         self.files.check()

@@ -185,6 +185,10 @@ def test_lines_without_a_prediction_are_numbered_and_counted(
         (["ARCHIVE", "."], ".: cannot be read"),
         (["ARCHIVE", INPUTS, "--predictor-args", '{"no": 1}'], "predictor_args: found {'no': 1}"),
         (["ARCHIVE", INPUTS, "--overrides", '{"dataset_reader.max_words": 1}'], "max_words"),
+        (
+            ["ARCHIVE", INPUTS, "--overrides", '{"model.no": 1}'],
+            "Correct the path or the overrides",
+        ),
         (["ARCHIVE", INPUTS, "--cuda-device", "99"], "a GPU"),
     ],
 )
