@@ -139,6 +139,18 @@ def _check_output(options: PretrainOptions, output: Path, folder: Path) -> None:
         raise ConfigurationError(
             f"OUTPUT: {output} is a file, expected a folder. Give another path."
         )
+    if any(
+        Path(text).is_dir() and output.is_dir() and output.samefile(text) for text in options.text
+    ):
+        raise ConfigurationError(
+            f"OUTPUT: {output} is the folder of the text, expected another folder. Give another path."
+        )
+    # Each training leaves its lock.
+    if folder.exists() and any(folder.iterdir()) and not (folder / LOCK_NAME).exists():
+        raise ConfigurationError(
+            f"OUTPUT: {folder} was not written by this command, so it is not replaced. Give another path, or "
+            "remove it."
+        )
     found = {path.name for path in output.iterdir()} if output.exists() else set()
     if options.resume or not found or (found == {folder.name} and not is_begun):
         return  # the last: an earlier call ended before it had a plan
@@ -186,6 +198,7 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
         SIZES,
         Settings,
         base_config,
+        fit_to_text,
         make_plan,
         write_config,
     )
@@ -204,9 +217,10 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
     settings = Settings(
         options.size, start, words is not None, options.hours or HOURS, options.epochs
     )
+    config = base_config(settings)  # before the text is read, which can take hours
     max_vocabulary = SIZES[options.size].max_vocabulary if options.size in SIZES else MAX_VOCABULARY
     text = prepare_text(sources, heldout, folder, max_vocabulary, words)
-    config = base_config(settings, text)
+    fit_to_text(config, settings, text)
     print("measuring the speed of this machine ...", file=sys.stderr)
     speed = measured_speed(config, folder, settings.max_words(text))
     plan = make_plan(config, settings, text, speed)
