@@ -149,7 +149,7 @@ def declare_command(name: str, parser: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="PACKAGE",
-            help="import this first: it registers what ARCHIVE names",
+            help="Python package to import first: it registers classes that ARCHIVE names",
         )
 
 

@@ -24,13 +24,13 @@ Run the model in an archive on each line of INPUT, a JSON object such as
   elmo_ner    {"sentence": "Ada Lovelace lived in London."}
   elmo_sst    {"sentence": "A good film."}
   elmo_srl    {"tokens": ["The", "cat", "sat"], "predicates": [2]}
-              {"sentence": "The cat sat."}, where the archive finds predicates, as elmo_srl_small does
+              {"sentence": "The cat sat."}, if the model finds predicates itself, as elmo_srl_small does
   elmo_snli   {"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}
   elmo_squad  {"passage": "It rained in Paris.", "question": "Where did it rain?"}
   elmo_coref  {"document": "Mary slept. She was tired."}
-Print one JSON object for each line. For a line that is not valid it is {"error": ...}, and other lines are
-not affected; the exit status is 0, or 2 if no line is valid. Taggers of AllenNLP, such as simple_tagger, take
-the input of elmo_ner. (allennlp predict --use-dataset-reader reads files in the format of the training data.)
+Print one JSON object for each line. For an invalid line it is {"error": ...}, and other lines are not
+affected. The exit status is 0, or 2 if no line is valid. Taggers of AllenNLP, such as simple_tagger, have the
+input of elmo_ner. (allennlp predict --use-dataset-reader reads files in the format of the training data.)
 """
 
 _BATCH_SIZE = 64
@@ -55,8 +55,8 @@ class PredictOptions:
     )
     overwrite: bool = option("replace FILE if it exists", False)
     batch_size: Optional[int] = option(
-        "lines that are read before they are predicted, in batches of similar length (default: 64; from "
-        "standard input 1, so that each line is answered at once)",
+        "number of lines that are read and predicted together (default: 64; from standard input 1, so that "
+        "each line is answered at once)",
         None,
         metavar="N",
         positive=True,
@@ -65,7 +65,7 @@ class PredictOptions:
         "changes to the config in ARCHIVE", None, short="-o", metavar="JSON"
     )
     predictor_args: Optional[Dict[str, Any]] = option(
-        """of the predictor, such as '{"tokenizer": {"type": "whitespace"}}'""",
+        """arguments of the predictor, such as '{"tokenizer": {"type": "whitespace"}}'""",
         None,
         metavar="JSON",
     )
