@@ -41,7 +41,7 @@ elmo_coref_small)
 elmo_squad_small)
     ln -sfn "$data/squad/official_dev" "$run/data/"
     export SQUAD_DATA=$run/data/official_dev
-    scores=("9 articles that chose nothing=$run/data/official_dev/test-v1.1.json")
+    scores=("9 articles not used for any choice=$run/data/official_dev/test-v1.1.json")
     ;;
 *)
     echo "$name: expected elmo_ner_small, elmo_srl_small, elmo_coref_small or elmo_squad_small" >&2

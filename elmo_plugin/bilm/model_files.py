@@ -94,6 +94,10 @@ def _error_in_names(names: List[FileName]) -> str:
     if not names:
         return f"No model is named, expected one: {model_choices()}."
     (name,) = names
+    if is_task_model(name):
+        return (
+            f"{name}: that is a task model, expected a biLM: {model_choices()}. Correct the name."
+        )
     if "://" not in str(name) and not Path(name).exists():
         return f"{name}: no such model, expected {model_choices()}. Correct the name."
     return (

@@ -31,13 +31,14 @@ examples:
   zcat big.gz | %(prog)s - vectors.hdf5 --mix tagger/model.tar.gz --mix-name input
   %(prog)s "texts/*.gz" vectors.parquet --top --model my_bilm --resume  # repeat it until it is complete
 
-Write a vector for each token, or with --pool for each sentence; with --all one for each layer. OUTPUT is
+Write a vector for each token, or with --pool for each sentence; with --all one for each layer. The biLM, a
+pretrained language model, computes them. OUTPUT is
   hdf5     a file with a dataset for each sentence: (tokens, width), with --all (layers, tokens, width).
            Its key is the line number, from "0". sentence_to_index, a JSON string, maps lines to keys.
   npy      a folder: vectors.npy (all tokens, width), offsets.npy, lines.npy, sentences.jsonl
   parquet  a folder of Parquet files, with a row for each sentence
            Both number the lines from 1.
-It appears when it is complete. Until then finished parts are in OUTPUT.partial, for --resume.
+OUTPUT appears when it is complete. Until then, finished parts are in OUTPUT.partial, for --resume.
 """
 
 
@@ -56,18 +57,22 @@ class EmbedOptions:
     top: bool = option("write the last layer", False)
     average: bool = option("write the mean of all layers", False)
     mix: Optional[str] = option(
-        "write the mix of layers that a task model learned, by its biLM", None, metavar="ARCHIVE"
+        "write the weighted sum that a task model learned, with its biLM",
+        None,
+        metavar="ARCHIVE",
     )
     mix_name: Optional[str] = option(
-        "name of the mix, such as input, if ARCHIVE has several", None, metavar="NAME"
+        "name of the weighted sum, such as input, if ARCHIVE has several", None, metavar="NAME"
     )
     overrides: Optional[Dict[str, Any]] = option(
         "changes to the config in ARCHIVE", None, short="-o", metavar="JSON"
     )
     pool: Optional[str] = option(
-        "one vector for each sentence; first-last: both LSTMs' last states", None, choices=POOLS
+        "one vector for each sentence; first-last: the last states of both LSTMs",
+        None,
+        choices=POOLS,
     )
-    stateful: bool = option("carry states from batch to batch, as AllenNLP 0.9 did", False)
+    stateful: bool = option("carry LSTM states from batch to batch, as AllenNLP 0.9 did", False)
     files: BiLMFiles = option_group("the biLM", BiLMFiles())
     device: DeviceOptions = option_group("what runs it", DeviceOptions())
     input: InputOptions = option_group("input", InputOptions())

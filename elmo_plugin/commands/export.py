@@ -24,8 +24,8 @@ examples:
 Write the biLM in an archive as options.json and weights.hdf5, in the format of bilm-tf, which `elmo`
 embedders and AllenNLP's own read. The archive is that of a pretrained biLM (then the softmax and
 vocab.txt are written too) or of a task model with a fine-tuned biLM. With --task-model, write the task
-model itself, as a folder that can be used in place of a model.tar.gz. A frozen biLM that comes with this
-package is left out of it, and found by its name. A model card is written too; it has the scores in
+model itself, as a folder that can be used in place of a model.tar.gz. If its frozen biLM is one of this
+package, the folder has only the name of the biLM. A model card is written too, with the scores in
 metrics.json beside the archive.
 
 If FOLDER is the name of a file that ends in .pt2 or .onnx, write a biLM as a program that runs without this
@@ -53,20 +53,24 @@ class ExportOptions:
     )
     task_model: bool = option("write the task model, not its biLM", False)
     dtype: str = option("data type of the weights", "float32", choices=("float32", "float16"))
-    name: Optional[str] = option("of the model in its card (default: that of FOLDER)", None)
+    name: Optional[str] = option("name of the model in its card (default: that of FOLDER)", None)
     license: Optional[str] = option(
-        "of the weights, for the card: an identifier such as cc-by-sa-4.0", None, metavar="ID"
+        "license of the weights, for the card: an identifier such as cc-by-sa-4.0",
+        None,
+        metavar="ID",
     )
     description: Optional[str] = option(
-        "Markdown for the head of the card: what it does, data, limits", None, metavar="FILE"
+        "Markdown file for the head of the card: what the model does, data, limits",
+        None,
+        metavar="FILE",
     )
     scores: Sequence[str] = option(
-        "for the card: name of data, and what `allennlp evaluate --output-file` wrote",
+        "scores for the card: a name of the data, and the file that `allennlp evaluate --output-file` wrote",
         (),
         metavar="DATA=FILE",
     )
     overwrite: bool = option("replace existing files", False)
-    files: BiLMFiles = option_group("the biLM of a program", BiLMFiles())
+    files: BiLMFiles = option_group("the biLM that is written as a program", BiLMFiles())
 
     @property
     def is_of_program(self) -> bool:
@@ -81,10 +85,14 @@ class ExportOptions:
                     f"{self.output_folder}. An archive is exported to a folder first, which --model names."
                 )
             self.files.check()
-        elif self.archive_file is None or self.files != BiLMFiles():
+        elif self.files != BiLMFiles():
             raise ConfigurationError(
-                f"found ARCHIVE {self.archive_file} and FOLDER {self.output_folder}, expected both, and "
-                "--model or its files only for a program, whose name ends in .pt2 or .onnx."
+                f"found a biLM (--model or its files) and FOLDER {self.output_folder}, expected the name of "
+                "a program, which ends in .pt2 or .onnx. Give such a name, or ARCHIVE in place of --model."
+            )
+        elif self.archive_file is None:
+            raise ConfigurationError(
+                f"found no ARCHIVE, only FOLDER {self.output_folder}, expected both. Give the archive first."
             )
 
 

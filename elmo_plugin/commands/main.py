@@ -149,7 +149,7 @@ def declare_command(name: str, parser: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="PACKAGE",
-            help="import this first: it registers what ARCHIVE names",
+            help="Python package to import first: it registers classes that ARCHIVE names",
         )
 
 
@@ -187,9 +187,10 @@ def _short_usage(parser: argparse.ArgumentParser) -> str:
     words = ["%(prog)s"]
     for action in parser._actions:
         if action.required:
-            value = str(action.metavar or action.dest.upper())
+            value = action.metavar or action.dest.upper()
+            values = [value] if isinstance(value, str) else value
             words.append(
-                " ".join([*action.option_strings[-1:], value]) + "..." * (action.nargs == "+")
+                " ".join([*action.option_strings[-1:], *values]) + "..." * (action.nargs == "+")
             )
     return " ".join([*words, "[options]"])
 

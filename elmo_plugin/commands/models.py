@@ -14,12 +14,16 @@ examples:
   %(prog)s
   %(prog)s elmo_mini
 
-List the models that have a name: name, kind, size, and what the head of their card says. With NAME, show the
-folder and the card of that model. All but original, which is downloaded, come with this package.
-A command takes the name of a biLM as --model: elmo embed ... --model elmo_mini
-It takes the name of a task model in place of an archive, unless the current folder has a file of this name.
-The last line of the list is the folder of the experiment files, such as ner_small.jsonnet.
-docs/models.md lists the biLMs that others have published.
+List the models that commands know by name. With NAME, show the folder of that model and its card, which
+describes its training data, scores and limits. All models but original, which is downloaded, come with this
+package.
+
+biLMs, pretrained language models, compute vectors of words:    elmo embed ... --model elmo_mini
+Task models, trained with a biLM, label text:                   elmo predict elmo_ner_small in.jsonl
+A file or folder of the same name in the current folder is used in place of a task model.
+
+The last line of the list is the folder of the experiment files, such as ner_small.jsonnet. docs/models.md
+lists the biLMs that others have published.
 """
 
 # As in bilm/model_files.py, from where importing it would take the time of importing torch.
@@ -79,7 +83,7 @@ def model_lines(folder: Path) -> List[str]:
         files = [path for path in file.parent.rglob("*") if path.is_file()]
         size = sum(path.stat().st_size for path in files) / 1e6
         about = _front_matter(file.with_name("README.md"))
-        facts = [about.get(key, "") for key in ("summary", "language", "license")]
+        facts = [about.get(key, "").rstrip(".") for key in ("summary", "language", "license")]
         description = "; ".join(filter(None, facts))
         rows.append((file.parent.name, _KINDS[file.name], f"{size:.1f} MB", description))
     rows.append(_ORIGINAL_ROW)

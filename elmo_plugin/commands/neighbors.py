@@ -26,7 +26,7 @@ Show the occurrences of a word in TEXT whose vectors are most similar to that of
 cosine similarity (the paper's table 4). With --pool in place of --word, compare whole sentences.
 
 An occurrence is shown with its similarity (from -1 to 1), its line number (from 1) and its sentence.
-Only sentences that hold the word are embedded: time and memory grow with their number.
+Only sentences that contain the word are embedded: time and memory grow with their number.
 """
 
 
@@ -44,16 +44,16 @@ class NeighborsOptions:
         metavar="TEXT",
     )
     sentence: Sequence[str] = option(
-        "sentence with the word, in tokens as the text is: show what is nearest; can be repeated",
+        "tokenized sentence that contains the word; give the option again for more sentences",
         repeat=True,
     )
-    word: Optional[str] = option("one token, whose occurrences are compared", None)
+    word: Optional[str] = option("token whose occurrences are compared", None)
     pool: Optional[str] = option(
         "compare whole sentences, by the mean or maximum over tokens, or the last states of both directions",
         None,
         choices=POOLS,
     )
-    ignore_case: bool = option("match upper and lower case", False)
+    ignore_case: bool = option("treat upper and lower case as equal", False)
     layer: Any = option(
         "0: token representation, which does not depend on the context; 1, 2, ...: LSTM layers; "
         f"{TOP_LAYER}: the last layer; {AVERAGE}: the mean of all",
@@ -70,9 +70,10 @@ class NeighborsOptions:
 
     def __post_init__(self) -> None:
         if (self.word is None) == (self.pool is None):
+            found = "neither --word nor --pool" if self.word is None else "--word and --pool"
             raise ConfigurationError(
-                f"--word is {self.word} and --pool is {self.pool}, expected one of them. Give --word to "
-                "compare the occurrences of a word, or --pool to compare whole sentences."
+                f"found {found}, expected one of them. Give --word to compare the occurrences of a word, or "
+                "--pool to compare whole sentences."
             )
         check_options(self)
         self.files.check()

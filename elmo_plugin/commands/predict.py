@@ -3,6 +3,7 @@
 import itertools
 import json
 import logging
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import LinePredictor
 from elmo_plugin.files.output import check_output_file, opened_output
 from elmo_plugin.files.text import byte_lines, open_text
 
@@ -22,13 +24,13 @@ Run the model in an archive on each line of INPUT, a JSON object such as
   elmo_ner    {"sentence": "Ada Lovelace lived in London."}
   elmo_sst    {"sentence": "A good film."}
   elmo_srl    {"tokens": ["The", "cat", "sat"], "predicates": [2]}
-              {"sentence": "The cat sat."}, where the archive finds predicates, as elmo_srl_small does
+              {"sentence": "The cat sat."}, if the model finds predicates itself, as elmo_srl_small does
   elmo_snli   {"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}
   elmo_squad  {"passage": "It rained in Paris.", "question": "Where did it rain?"}
   elmo_coref  {"document": "Mary slept. She was tired."}
-Print one JSON object for each line. For a line that is not valid it is {"error": ...}, and other lines are
-not affected; the exit status is 0, or 2 if no line is valid. Taggers of AllenNLP, such as simple_tagger, take
-the input of elmo_ner. (allennlp predict --use-dataset-reader reads files in the format of the training data.)
+Print one JSON object for each line. For an invalid line it is {"error": ...}, and other lines are not
+affected. The exit status is 0, or 2 if no line is valid. Taggers of AllenNLP, such as simple_tagger, have the
+input of elmo_ner. (allennlp predict --use-dataset-reader reads files in the format of the training data.)
 """
 
 _BATCH_SIZE = 64
@@ -53,8 +55,8 @@ class PredictOptions:
     )
     overwrite: bool = option("replace FILE if it exists", False)
     batch_size: Optional[int] = option(
-        "lines that are read before they are predicted, in batches of similar length (default: 64; from "
-        "standard input 1, so that each line is answered at once)",
+        "number of lines that are read and predicted together (default: 64; from standard input 1, so that "
+        "each line is answered at once)",
         None,
         metavar="N",
         positive=True,
@@ -63,7 +65,7 @@ class PredictOptions:
         "changes to the config in ARCHIVE", None, short="-o", metavar="JSON"
     )
     predictor_args: Optional[Dict[str, Any]] = option(
-        """of the predictor, such as '{"tokenizer": {"type": "whitespace"}}'""",
+        """arguments of the predictor, such as '{"tokenizer": {"type": "whitespace"}}'""",
         None,
         metavar="JSON",
     )
@@ -73,6 +75,12 @@ class PredictOptions:
         check_options(self)
         if self.output_file is not None:
             check_output_file(self.output_file, self.overwrite, "--output-file")
+            files = (self.input_file, self.output_file)
+            if all(map(os.path.exists, files)) and os.path.samefile(*files):
+                raise ConfigurationError(
+                    f"--output-file: {self.output_file} is the input, expected another file. Give another "
+                    "path."
+                )
 
 
 OPTIONS = PredictOptions
@@ -112,7 +120,7 @@ def run(options: PredictOptions) -> None:
 def answers_to_lines(predictor: Any, input_file: str, batch_size: int) -> Iterator[Dict[str, Any]]:
     """
     Yield the answer of a `Predictor` to each line of a file. The answer to an invalid or blank line is
-    `{"error": ...}`. `batch_size` lines are read before they are predicted.
+    `{"error": ...}`, and the log has its number. `batch_size` lines are read before they are predicted.
 
     # Raises
 
@@ -120,8 +128,13 @@ def answers_to_lines(predictor: Any, input_file: str, batch_size: int) -> Iterat
     """
     with sys.stdin.buffer if input_file == "-" else open_text(input_file) as file:
         lines = byte_lines(file, input_file, "a JSON object")
+        line_number = 0
         while batch := list(itertools.islice(lines, batch_size)):
-            yield from _answers(predictor, batch)
+            for answer in _answers(predictor, batch):
+                line_number += 1
+                if answer.keys() == {"error"}:
+                    logger.error("Line %d: no prediction. %s", line_number, answer["error"])
+                yield answer
 
 
 def _answers(predictor: Any, lines: Sequence[bytes]) -> List[Dict[str, Any]]:
@@ -132,9 +145,11 @@ def _answers(predictor: Any, lines: Sequence[bytes]) -> List[Dict[str, Any]]:
             inputs[position] = predictor.load_line(line.decode("utf-8"))
         # Predictors of other packages parse the line here, those of this package later.
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            message = f"Found a line that is not JSON in UTF-8 ({error})."
-            logger.error("No prediction for a line: %s", message)
-            answers[position] = {"error": message}
+            answers[position] = {"error": f"Found a line that is not JSON in UTF-8 ({error})."}
     if inputs:
-        answers.update(zip(inputs, predictor.predict_batch_json(list(inputs.values()))))
+        is_ours = isinstance(predictor, LinePredictor)
+        predict = predictor.answers_or_errors if is_ours else predictor.predict_batch_json
+        for position, answer in zip(inputs, predict(list(inputs.values()))):
+            is_error = isinstance(answer, ConfigurationError)
+            answers[position] = {"error": str(answer)} if is_error else answer
     return [answers[position] for position in range(len(lines))]

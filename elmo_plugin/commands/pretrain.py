@@ -25,17 +25,18 @@ examples:
   %(prog)s --from elmo_small reviews.txt my_elmo --hours 1
   %(prog)s corpus/ my_elmo --size mini --hours 3 --resume     # after an interruption
 
-Make a biLM of your language or domain: count the words of the text, choose the vocabulary, hold out
-sentences, measure the speed of this machine, plan the training for the given time, print the plan,
-train, and write a folder that every command takes as --model. With --from, adapt a biLM.
+Train a biLM, the language model behind ELMo, for your language or domain. The command counts the words of
+the text, chooses the vocabulary, holds out sentences to measure on, measures the speed of this machine, and
+prints a plan for the given time. Then it trains, and writes a folder that every command takes as --model.
+With --from, it adapts an existing biLM.
 
 OUTPUT has options.json, weights.hdf5 with the softmax, vocab.txt, and README.md, a card with the text, the
-time and the perplexities. OUTPUT/training has a copy of the text, config.jsonnet, which `allennlp train`
-takes too, log.txt, and the run with its checkpoints and TensorBoard's files. Remove it when you need it no
-longer.
+time and the perplexities. OUTPUT/training has a copy of the text, config.jsonnet (a config of
+`allennlp train`), log.txt, and the run with its checkpoints and TensorBoard files. You can remove this folder
+when you do not need it any more.
 
-How much text? 10 million words make a useful biLM in an hour or two on two cores; a million is little. More
-of it is better than reading it more often.
+How much text? 10 million words give a useful biLM, in one to two hours on two cores. 1 million words are too
+few. More text is better than more passes over the same text.
 """
 
 HOURS = 1.0
@@ -60,12 +61,12 @@ class PretrainOptions:
         metavar="SIZE",
     )
     from_: Optional[str] = option(
-        "adapt this biLM in place of a new one: its name, folder, .zip or the archive of its training",
+        "adapt this biLM instead of training a new one: its name, folder, .zip or training archive",
         None,
         metavar="MODEL",
     )
     hours: Optional[float] = option(
-        f"time to train, about (default: {HOURS:g}); it ends earlier if the text is little",
+        f"approximate time of training (default: {HOURS:g}); it is shorter if there is little text",
         None,
         metavar="H",
     )
@@ -76,13 +77,17 @@ class PretrainOptions:
         "text that is held out (default: some of TEXT, at most 2,000 sentences)", (), metavar="TEXT"
     )
     tokenizer: str = option(
-        "of TEXT; spacy: by its rules for English", "whitespace", choices=("whitespace", "spacy")
+        "tokenizer of TEXT; spacy: split raw text by spaCy's rules for English",
+        "whitespace",
+        choices=("whitespace", "spacy"),
     )
     column: Optional[str] = option("Parquet column of sentences", None, metavar="NAME")
     license: Optional[str] = option(
-        "of the weights, for the card: an identifier such as cc-by-sa-4.0", None, metavar="ID"
+        "license of the weights, for the card: an identifier such as cc-by-sa-4.0",
+        None,
+        metavar="ID",
     )
-    resume: bool = option("continue an interrupted training; without one, start", False)
+    resume: bool = option("continue an interrupted training, or start if there is none", False)
     overwrite: bool = option("replace what an earlier training wrote to OUTPUT", False)
 
     def __post_init__(self) -> None:
@@ -139,6 +144,18 @@ def _check_output(options: PretrainOptions, output: Path, folder: Path) -> None:
         raise ConfigurationError(
             f"OUTPUT: {output} is a file, expected a folder. Give another path."
         )
+    if any(
+        Path(text).is_dir() and output.is_dir() and output.samefile(text) for text in options.text
+    ):
+        raise ConfigurationError(
+            f"OUTPUT: {output} is the folder of the text, expected another folder. Give another path."
+        )
+    # Each training leaves its lock.
+    if folder.exists() and any(folder.iterdir()) and not (folder / LOCK_NAME).exists():
+        raise ConfigurationError(
+            f"OUTPUT: {folder} was not written by this command, so it is not replaced. Give another path, or "
+            "remove it."
+        )
     found = {path.name for path in output.iterdir()} if output.exists() else set()
     if options.resume or not found or (found == {folder.name} and not is_begun):
         return  # the last: an earlier call ended before it had a plan
@@ -186,6 +203,7 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
         SIZES,
         Settings,
         base_config,
+        fit_to_text,
         make_plan,
         write_config,
     )
@@ -204,9 +222,10 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
     settings = Settings(
         options.size, start, words is not None, options.hours or HOURS, options.epochs
     )
+    config = base_config(settings)  # before the text is read, which can take hours
     max_vocabulary = SIZES[options.size].max_vocabulary if options.size in SIZES else MAX_VOCABULARY
     text = prepare_text(sources, heldout, folder, max_vocabulary, words)
-    config = base_config(settings, text)
+    fit_to_text(config, settings, text)
     print("measuring the speed of this machine ...", file=sys.stderr)
     speed = measured_speed(config, folder, settings.max_words(text))
     plan = make_plan(config, settings, text, speed)

@@ -27,11 +27,12 @@ examples:
   %(prog)s sentences.txt --words --output scores.jsonl --model my_bilm
   echo "She opened the {BLANK} and went in ." | %(prog)s - --best 5 --model elmo_mini
 
-Print for each sentence of INPUT its perplexity, the mean of both directions', and its log-probability
-(natural logarithm) in each: forward, of the words and the sentence's end; backward, of the words and the
-sentence's begin. Words outside of the vocabulary count as <UNK>. The LSTMs start each sentence from zeros.
-With --best each sentence holds one {BLANK}; the words for it are ranked by the product of the probabilities
-of both directions. JSON lines have the number of the line, from 1, and the same values, unrounded.
+Print the perplexity of each sentence of INPUT, and its log-probability (natural logarithm) in both
+directions: forward is that of the words and the end of the sentence, backward that of the words and its
+begin. Perplexity is the mean of both directions. Words outside of the vocabulary count as <UNK>. The LSTM
+states are zero at the start of each sentence.
+With --best, each sentence contains one blank, {BLANK}. Words for it are ranked by the product of the
+probabilities of both directions. JSON lines have the line number, from 1, and the same values, unrounded.
 """
 
 
@@ -40,12 +41,14 @@ class LanguageModelFiles(BiLMFiles):
     """The files of a biLM with its softmax, see `SentenceScorer.from_files`."""
 
     softmax_file: Optional[str] = option(
-        "HDF5 with softmax/W and softmax/b, such as AI2's (default: the weights)",
+        "HDF5 file with softmax/W and softmax/b, such as those of AI2 (default: the weights)",
         None,
         metavar="FILE",
     )
     vocabulary_file: Optional[str] = option(
-        "the words of the softmax (default: vocab.txt beside the weights)", None, metavar="FILE"
+        "file with the words that the softmax predicts (default: vocab.txt beside the weights)",
+        None,
+        metavar="FILE",
     )
 
 

@@ -14,8 +14,8 @@ examples:
   %(prog)s names=runs/ner/model.tar.gz
   curl http://127.0.0.1:8000/api/models/names/predict -d '{{"sentence": "Ada lived in London."}}'
 
-Serve task models, and nearest occurrences of words in context: a page for people at /, JSON for
-programs at /api, which /openapi.json describes. Requests that arrive together are predicted together.
+Serve task models, and nearest occurrences of words in context. A browser shows the page at /, and programs
+use the JSON addresses under /api, which /openapi.json describes.
 Needs: pip install "elmo-plugin[serve]" && {INSTALL_ALLENNLP}
 """
 

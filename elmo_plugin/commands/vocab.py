@@ -23,8 +23,8 @@ frequency by code point.
 
 Make the file from the training corpus: the sampled softmax derives the frequency of a word from its
 rank. Words that are left out are predicted as <UNK>. With --min-count 1 and no --max-size no word is
-left out, and <UNK> is never learned. Time per update and memory of a full softmax grow with the size of
-the vocabulary. Memory of this command grows with the number of distinct words, 300 bytes each.
+left out, and <UNK> is never learned. In pretraining with a full softmax, the time of an update and memory
+grow with the size of the vocabulary. This command needs about 300 bytes of memory for each distinct word.
 """
 
 
@@ -42,7 +42,7 @@ class VocabularyOptions:
         "leave out words that occur fewer than N times", 1, metavar="N", positive=True
     )
     max_size: Optional[int] = option(
-        "keep the most frequent words, at most N entries with the three special ones (default: no limit)",
+        "keep the most frequent words: at most N entries, with the three special ones (default: no limit)",
         None,
         metavar="N",
     )

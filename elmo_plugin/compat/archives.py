@@ -67,9 +67,10 @@ def opened_archive(
         raise
     except _LOADING_ERRORS as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:_MAX_REASON]}"
+        advice = "Correct the path or the overrides" if overrides else "Correct the path"
         raise ConfigurationError(
             f"{archive_file}: cannot be loaded as an archive ({reason}), expected the model.tar.gz of a "
-            "training run, or its folder. Correct the path, or get another copy."
+            f"training run, or its folder. {advice}, or get another copy."
         ) from error
     archive.model.requires_grad_(False)
     return archive

@@ -295,12 +295,14 @@ class BiLMFiles:
         metavar="NAME",
     )
     options_file: Optional[str] = option(
-        "in place of --model, with --weight-file: sizes, JSON: path, URL or hf:// name",
+        "in place of --model: JSON file with the sizes (path, URL or hf:// name)",
         None,
         metavar="FILE",
     )
     weight_file: Optional[str] = option(
-        "with --options-file: weights, HDF5: path, URL or hf:// name", None, metavar="FILE"
+        "with --options-file: HDF5 file with the weights",
+        None,
+        metavar="FILE",
     )
 
     def check(self) -> None:

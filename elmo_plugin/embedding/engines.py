@@ -40,7 +40,9 @@ class EngineOptions:
         positive=True,
     )
     ray_address: Optional[str] = option(
-        "of a cluster; auto on its nodes (default: start Ray here)", None, metavar="ADDRESS"
+        "of a Ray cluster, or auto on its nodes (default: start Ray here)",
+        None,
+        metavar="ADDRESS",
     )
 
     def __post_init__(self) -> None:

@@ -44,17 +44,20 @@ class OutputOptions:
     """Format of the output, and what happens to an output that exists."""
 
     format: Optional[str] = option(
-        "(default: by the ending of OUTPUT, .hdf5 or .h5, .npy, .parquet)", None, choices=FORMATS
+        "format of OUTPUT (default: by its ending, .hdf5 or .h5, .npy, .parquet)",
+        None,
+        choices=FORMATS,
     )
     dtype: str = option("data type of the vectors", "float32", choices=DTYPES)
     forget_sentences: bool = option(
-        "leave out sentence_to_index, which takes memory for each line", False
+        "hdf5: leave out sentence_to_index, which needs memory for each line", False
     )
     use_sentence_keys: bool = option(
-        "lines as keys, without sentence_to_index; of equal ones the first", False
+        "hdf5: lines as keys; of equal lines, only the first is kept",
+        False,
     )
     overwrite: bool = option("replace OUTPUT and OUTPUT.partial if they exist", False)
-    resume: bool = option("continue an interrupted run; without one, start", False)
+    resume: bool = option("continue an interrupted run, or start if there is none", False)
 
     def __post_init__(self) -> None:
         check_options(self)

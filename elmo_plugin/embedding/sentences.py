@@ -49,14 +49,16 @@ class Sentence(NamedTuple):
 class InputOptions:
     """How sentences are read."""
 
-    tokenizer: str = option("spacy: by its rules for English", WHITESPACE, choices=TOKENIZERS)
+    tokenizer: str = option(
+        "spacy: split by spaCy's rules for English", WHITESPACE, choices=TOKENIZERS
+    )
     column: Optional[str] = option(
         f"Parquet column of sentences or lists of tokens (default: {DEFAULT_COLUMN})",
         None,
         metavar="NAME",
     )
     skip_blank: bool = option(
-        "leave out blank lines, else they are an error; other lines keep their numbers", False
+        "leave out blank lines, which are an error otherwise; other lines keep their numbers", False
     )
     # Not an argument of commands. Pretraining accepts them: a large corpus has some.
     accept_control_characters: bool = False

@@ -71,9 +71,10 @@ def parse_json_object(line: Union[str, Dict[str, Any]], example: str) -> Dict[st
     try:
         inputs = parse_json(line) if isinstance(line, str) else line
     except ValueError as error:
+        text = str(line).strip()
+        found = f"line that is not JSON ({error}): {_shown(text)}" if text else "blank line"
         raise ConfigurationError(
-            f"Found a line that is not JSON ({error}): {_shown(str(line).strip())}. "
-            f"Expected one JSON object per line, such as {example}"
+            f"Found a {found}. Expected one JSON object per line, such as {example}"
         ) from error
     if not isinstance(inputs, dict):
         raise _wrong_input("The input", inputs, "a JSON object", example)

@@ -80,6 +80,9 @@ class ScalarMix(torch.nn.Module):
             )
         self.mixture_size = mixture_size
         self.do_layer_norm = do_layer_norm
+        self.trainable = (
+            trainable  # `requires_grad` is that of the moment: false in a model for inference
+        )
         self.scalar_parameters = ParameterList(
             Parameter(torch.tensor([float(value)]), requires_grad=trainable) for value in initial
         )

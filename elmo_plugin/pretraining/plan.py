@@ -126,10 +126,10 @@ class Plan:
         return cls(**{**values, "text": PreparedText(**values["text"])})
 
 
-def base_config(settings: Settings, text: PreparedText) -> Dict[str, Any]:
+def base_config(settings: Settings) -> Dict[str, Any]:
     """
-    Return the config of a training on a prepared text, before it is planned. Paths in it are relative to the
-    folder of the training.
+    Return the config of a training, before it is fitted to a text and planned. Paths in it are relative to
+    the folder of the training. Raise `ConfigurationError` if it is not a config of pretraining.
     """
     variables = {
         "LM_TRAIN": TRAIN_PATTERN,
@@ -159,8 +159,13 @@ def base_config(settings: Settings, text: PreparedText) -> Dict[str, Any]:
             "bilm_mini.jsonnet: the best epoch is chosen by held-out perplexity."
         )
     trainer["callbacks"] = [*trainer.get("callbacks", []), {"type": "elmo_progress"}]
+    return config
+
+
+def fit_to_text(config: Dict[str, Any], settings: Settings, text: PreparedText) -> None:
+    """Set the rows of a batch and the softmax by the amount of text, except in the user's own config."""
     if settings.has_own_config:
-        return config
+        return
     num_words = settings.max_words(text)
     min_updates = MIN_UPDATES if settings.start is None else MIN_UPDATES_OF_ADAPTING
     loader = config["data_loader"]
@@ -172,7 +177,6 @@ def base_config(settings: Settings, text: PreparedText) -> Dict[str, Any]:
     softmax = config["model"]["softmax"]
     if text.vocabulary_words < 2 * softmax["num_samples"]:
         config["model"]["softmax"] = {"type": "elmo_full"}
-    return config
 
 
 def make_plan(

@@ -232,8 +232,9 @@ def _evaluated(
             if variable
             else "Correct the path, the config, or --overrides."
         )
+        reason = str(error).partition("\n")[0]  # then jsonnet lists files and lines
         raise ConfigurationError(
-            f"{config_file}: cannot be evaluated ({error}). {advice}"
+            f"{config_file}: cannot be evaluated ({reason}). {advice}"
         ) from error
     return params.as_dict(quiet=True)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from elmo_plugin.arguments import option
+from elmo_plugin.bilm.model_files import is_task_model
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.model_mixes import ArchivedMix, mixes_in
@@ -73,7 +74,7 @@ def compare_weights(options: WeightsOptions) -> Report:
             layers = {f"layer {layer}": share for layer, share in shares}
             row = {"task": name, "ELMo at": found.place, "layers": len(layers), **layers}
             rows.append({**row, "gamma": found.mix.gamma.item()})
-            if not found.mix.scalar_parameters[0].requires_grad:
+            if not found.mix.trainable:
                 fixed.append(f"{name}, {found.place}: the shares are fixed by the config.")
     mixes = pandas.DataFrame(rows)
     mixes["gamma"] = mixes.pop("gamma")  # last, even if a later model has more layers
@@ -110,7 +111,12 @@ def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]] = None) -> L
 
 
 def default_name(archive_file: str) -> str:
-    """Return the name of an archive's folder, without the `-seedN` of a run of `elmo report`."""
+    """
+    Return the name of an archive's folder, without the `-seedN` of a run of `elmo report`; of a task model of
+    this package its name.
+    """
+    if is_task_model(archive_file):
+        return archive_file
     path = Path(archive_file).absolute()
     folder = path if path.is_dir() else path.parent
     return re.sub(r"-seed\d+$", "", folder.name)

@@ -13,7 +13,7 @@ from allennlp.common.util import JsonDict
 from allennlp.predictors import Predictor
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from elmo_plugin.bilm.model_files import archive_path
+from elmo_plugin.bilm.model_files import archive_path, is_task_model
 from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.layers import TOP_LAYER, check_layer
@@ -45,6 +45,9 @@ class ModelDescription(BaseModel):
         description="semantic roles only: whether an input can omit the indices of its predicates"
     )
     has_card: bool = Field(description="whether there is a card at /api/models/NAME/card")
+    name_in_package: Optional[str] = Field(
+        description="its name among the task models of this package; null for other models"
+    )
 
 
 class ModelCard(BaseModel):
@@ -75,6 +78,7 @@ class ServedModel:
         keep_only_snapshots(archive.model)
         self.name = name
         self.card = _card_of(archive_file)
+        self._name_in_package = str(archive_file) if is_task_model(archive_file) else None
         self._predictor: TaskPredictor = Predictor.from_archive(archive, self.task)
         self._limits = limits
 
@@ -92,6 +96,7 @@ class ServedModel:
             example=first_example,
             finds_predicates=getattr(self._predictor._model, "predicate_finder", None) is not None,
             has_card=bool(self.card),
+            name_in_package=self._name_in_package,
         )
 
     def answers(self, batch: Sequence[JsonDict]) -> List[Union[JsonDict, Exception]]:

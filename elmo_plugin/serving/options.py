@@ -17,13 +17,19 @@ class Limits:
     """
 
     max_body: int = option(
-        "bytes of a request; more is answered with 413", 65536, metavar="N", positive=True
+        "largest size of a request in bytes; a larger one gets the status 413",
+        65536,
+        metavar="N",
+        positive=True,
     )
     max_tokens: int = option(
-        "tokens of a text; more is answered with 413", 1000, metavar="N", positive=True
+        "largest number of tokens of a text; a longer one gets the status 413",
+        1000,
+        metavar="N",
+        positive=True,
     )
     timeout: float = option(
-        "seconds until a request that has no answer is answered with 504",
+        "a request that has no answer after this time gets the status 504",
         30.0,
         metavar="SECONDS",
         positive=True,
@@ -47,8 +53,8 @@ class ServeOptions:
         metavar="ARCHIVE",
     )
     host: str = option(
-        "address to listen at; others than the default let other machines use the models, without password "
-        "or encryption",
+        "address to listen at; with another address than the default, other machines can use the models, "
+        "without password or encryption",
         "127.0.0.1",
     )
     port: int = option("0: any free port", 8000, metavar="N")

@@ -1,5 +1,5 @@
 """
-The first examples of a file as a task model answers them, which nobody chose: a part of the model's card.
+Print the answers of a task model to the first examples of a file, not selected: a part of the model's card.
 
     python scripts/task_models/examples.py MODEL FILE >> card.md
 """
@@ -78,7 +78,7 @@ def main(model: str, file: str) -> None:
     predictor = TaskPredictor.from_archive(archive)
     kind = archive.config["model"]["type"]
     instances = itertools.islice(archive.validation_dataset_reader.read(file), NUM_EXAMPLES)
-    print(f"\n## The first {NUM_EXAMPLES} of the test part, which nobody chose\n")
+    print(f"\n## The first {NUM_EXAMPLES} examples of the test part\n")
     for instance in instances:
         found, gold = KINDS[kind](instance, predictor.predict_instance(instance))
         print(f"- {found}" + ("" if found == gold else f"\n  - annotated: {gold}"))

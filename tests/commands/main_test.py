@@ -58,6 +58,7 @@ class TestHelp:
         assert max(map(len, lines)) <= COLUMNS + 10  # some descriptions have lines of 110
         assert lines[0].startswith(f"usage: {' '.join(['elmo', *words])} ")
         assert "example" in text[: text.index("options:")]
+        assert not re.search(r"[('\"]['\"(]", lines[0])  # no Python values
 
     def test_it_lists_all_commands(self, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
         text = help_of([], monkeypatch, capsys)
@@ -187,8 +188,8 @@ class TestErrors:
             ("neighbors in.txt --sentence x --word x", "in.txt: does not hold the word 'x'"),
             ("neighbors in.txt --sentence x --word a", "--sentence 'x': does not hold the word"),
             ("neighbors no.txt --sentence a --word a", "no.txt: cannot be read"),
-            ("neighbors in.txt --sentence a", "--word is None and --pool is None, expected one"),
-            ("neighbors in.txt --sentence a --word a --pool mean", "a and --pool is mean, expec"),
+            ("neighbors in.txt --sentence a", "found neither --word nor --pool, expected one of"),
+            ("neighbors in.txt --sentence a --word a --pool mean", "found --word and --pool, ex"),
             ("neighbors in.txt --sentence a --word a --top 0", "top is 0, expected a positive wh"),
             ("score in.txt --best 0", "best is 0, expected a positive whole number."),
             ("score in.txt --best 2 --words", "--best is given with --words, --batch-size"),
@@ -209,8 +210,9 @@ class TestErrors:
             ("export no.gz o", "elmo export: error: no.gz: no such file or folder, expected an"),
             ("export --model . in.onnx --overwrite --dtype float16", "expected no other optio"),
             ("export model.tar.gz o.onnx", "expected --model for the program o.onnx. An archi"),
-            ("export m.gz", "found ARCHIVE None and FOLDER m.gz, expected both"),
-            ("export --model elmo_mini m.gz o", "--model or its files only for a program, whose"),
+            ("export m.gz", "found no ARCHIVE, only FOLDER m.gz, expected both. Give the archive"),
+            ("export --model elmo_mini m.gz o", "and FOLDER o, expected the name of a program, w"),
+            ("export --model elmo_mini o", "and FOLDER o, expected the name of a program, which"),
             ("report", "elmo report: error: the following arguments are required: REPORT"),
         ],
     )
@@ -250,6 +252,10 @@ class TestErrors:
             ("score in.txt --weight-file w", "found --weight-file, expected --model: elmo_mini"),
             ("score in.txt --model m --options-file o", "found --model and --options-file, exp"),
             ("score in.txt --model in.txt", "in.txt: one file, expected both files of a model"),
+            (
+                "score in.txt --model elmo_ner_small",
+                "elmo_ner_small: that is a task model, expected",
+            ),
             ("score in.txt --model no", "no: no such model, expected elmo_mini, elmo_small, ori"),
             ("score in.txt --model .", "found options*.json: none, and *.hdf5: none, exp"),
             ("embed in.txt o.npy --mix m --weight-file w", "learned for the biLM in that archive"),

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -63,8 +64,8 @@ def test_predictions_are_those_of_allennlp(
 DAMAGED_LINES = [
     (b'{"tokens": ["Mary", "slept"]}', None),
     (b'{"tokens": ["Ma\rry", "slept"]}', "Found a line that is not JSON"),
-    (b"\r", "Found a line that is not JSON"),
-    (b"", "Found a line that is not JSON"),
+    (b"\r", "Found a blank line. Expected one JSON object per line"),
+    (b"", "Found a blank line. Expected one JSON object per line"),
     (b'{"tokens": ["na\xefve"]}', "Found a line that is not JSON in UTF-8 ('utf-8' codec can't"),
     (b'{"tokens": ["\xe2\x80\xa8", "\xc2\x85"]}', "expected a word that is not empty"),
     (b'{"tokens": ["@@PADDING@@"]}', "Found the token @@PADDING@@ in a sentence"),
@@ -132,6 +133,17 @@ def test_an_existing_file_is_replaced_only_on_request(archive_file: str, capsys:
     assert len(read("out.jsonl")) == len(read(INPUTS))
 
 
+def test_the_input_is_not_replaced(archive_file: str, capsys: Any) -> None:
+    content = '{"tokens": ["Mary", "slept"]}\n'
+    Path("in.jsonl").write_text(content)
+    os.link("in.jsonl", "same.jsonl")
+    for name in ("in.jsonl", "./in.jsonl", "same.jsonl"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["predict", archive_file, "in.jsonl", "--output-file", name, "--overwrite"])
+        assert f"--output-file: {name} is the input, expected another" in capsys.readouterr().err
+    assert Path("in.jsonl").read_text() == content
+
+
 @pytest.mark.parametrize("file", [None, "out.jsonl"])
 def test_a_file_without_a_valid_line_is_an_error(
     file: Optional[str], without_elmo: str, capsys: Any
@@ -148,12 +160,16 @@ def test_a_file_without_a_valid_line_is_an_error(
     assert [list(json.loads(answer)) for answer in answers.splitlines()] == [["error"]] * 3
 
 
-def test_lines_without_a_prediction_are_counted(
-    without_elmo: str, capsys: Any, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("batch_size", ["1", "2", "64"])
+def test_lines_without_a_prediction_are_numbered_and_counted(
+    batch_size: str, without_elmo: str, capsys: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     Path("in.jsonl").write_text('{"tokens": []}\n{"tokens": ["Mary"]}\n\n')
-    assert len(outputs_of([without_elmo, "in.jsonl"], capsys)) == 3
-    assert caplog.messages[-1] == "No prediction for 2 of 3 lines."
+    assert len(outputs_of([without_elmo, "in.jsonl", "--batch-size", batch_size], capsys)) == 3
+    first, second, count = caplog.messages[-3:]
+    assert first.startswith("Line 1: no prediction. 'tokens' is [], expected a list of words")
+    assert second.startswith("Line 3: no prediction. Found a blank line.")
+    assert count == "No prediction for 2 of 3 lines."
     Path("in.jsonl").write_text("")
     assert outputs_of([without_elmo, "in.jsonl"], capsys) == []
 
@@ -169,6 +185,10 @@ def test_lines_without_a_prediction_are_counted(
         (["ARCHIVE", "."], ".: cannot be read"),
         (["ARCHIVE", INPUTS, "--predictor-args", '{"no": 1}'], "predictor_args: found {'no': 1}"),
         (["ARCHIVE", INPUTS, "--overrides", '{"dataset_reader.max_words": 1}'], "max_words"),
+        (
+            ["ARCHIVE", INPUTS, "--overrides", '{"model.no": 1}'],
+            "Correct the path or the overrides",
+        ),
         (["ARCHIVE", INPUTS, "--cuda-device", "99"], "a GPU"),
     ],
 )

@@ -86,6 +86,28 @@ def test_another_folder_is_not_written_into(folder: Path, capsys: Any) -> None:
     assert [path.name for path in (folder / "out").iterdir()] == ["mine.txt"]
 
 
+def test_files_of_other_programs_are_not_removed(folder: Path, capsys: Any) -> None:
+    (folder / "out" / "training").mkdir(parents=True)
+    (folder / "out" / "training" / "mine.txt").write_text("mine")
+    error = error_of(f"{TEXT} out --overwrite", capsys)
+    assert "OUTPUT: out/training was not written by this command, so it is not replaced" in error
+    assert [path.name for path in (folder / "out" / "training").iterdir()] == ["mine.txt"]
+
+
+def test_the_folder_of_the_text_is_not_the_output(folder: Path, capsys: Any) -> None:
+    (folder / "corpus").mkdir()
+    (folder / "corpus" / "text.txt").write_text("a b\n")
+    for arguments in ("corpus corpus", "./corpus/ corpus --overwrite"):
+        error = error_of(arguments, capsys)
+        assert "OUTPUT: corpus is the folder of the text, expected another folder" in error
+    assert [path.name for path in (folder / "corpus").iterdir()] == ["text.txt"]
+
+
+def test_a_wrong_size_is_an_error_before_the_text_is_read(folder: Path, capsys: Any) -> None:
+    error_of(f"{TEXT} out --size huge", capsys)
+    assert [path.name for path in (folder / "out" / "training").iterdir()] == ["lock"]
+
+
 def test_a_training_of_another_process_is_not_overwritten(folder: Path, capsys: Any) -> None:
     training = folder / "out" / "training"
     with claimed_folder(training, "is free"):

@@ -16,6 +16,7 @@ from elmo_plugin.pretraining.plan import (
     Plan,
     Settings,
     base_config,
+    fit_to_text,
     make_plan,
     write_config,
 )
@@ -39,7 +40,8 @@ ADAPTING = replace(NEW, start="elmo_small", has_softmax=True)
 def planned(
     settings: Settings = NEW, text: PreparedText = TEXT, words_per_second: float = 5000.0
 ) -> Tuple[Dict[str, Any], Plan]:
-    config = base_config(settings, text)
+    config = base_config(settings)
+    fit_to_text(config, settings, text)
     return config, make_plan(config, settings, text, words_per_second)
 
 
@@ -147,14 +149,14 @@ def test_what_is_no_config_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"--size: huge is no config.*mini, small, original"
     ):
-        base_config(replace(NEW, size="huge"), TEXT)
+        base_config(replace(NEW, size="huge"))
     other = tmp_path / "other.jsonnet"
     other.write_text("{}")
     with pytest.raises(ConfigurationError, match="has no data_loader of type elmo_bilm_streams"):
-        base_config(replace(NEW, size=str(other)), TEXT)
+        base_config(replace(NEW, size=str(other)))
     other.write_text(f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ validation_data_path: null }}")
     with pytest.raises(ConfigurationError, match="has no validation_data_path"):
-        base_config(replace(NEW, size=str(other)), TEXT)
+        base_config(replace(NEW, size=str(other)))
 
 
 def test_plan_and_config_are_files(tmp_path: Path) -> None:

@@ -161,7 +161,11 @@ def test_overrides_that_make_no_experiment(
     [
         (None, r"config\.json: cannot be evaluated .*not found"),
         ('{"validation_data_path": "dev", "trainer": {"a": 1}}', "placement is 'missing', and"),
-        ("{a: std.extVar('NO_SUCH')}", "Set the environment variable NO_SUCH, which"),
+        (
+            "{a: std.extVar('NO_SUCH')}",
+            r"config\.json: cannot be evaluated \(RUNTIME ERROR: [^\n]*NO_SUCH\)\. Set the environment "
+            "variable NO_SUCH, which",
+        ),
     ],
 )
 def test_files_that_are_no_experiment(text: Optional[str], message: str, tmp_path: Path) -> None:

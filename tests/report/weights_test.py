@@ -71,6 +71,7 @@ def test_each_place_has_its_shares_and_its_gamma(archives: Dict[str, Path], tmp_
     for mix, row in enumerate(table.rows[:2]):
         assert_equal_to_four_decimals(row[3:], expected_row(archives["ner-both-seed1"], mix))
         assert max(row[3:6]) > 0.3334, "the mix did not learn"
+    assert not any("fixed" in note for note in table.notes)
     assert {path.name for path in tmp_path.iterdir()} == {
         f"weights{suffix}" for suffix in (".md", ".csv", ".json", ".png", ".svg")
     }
@@ -93,6 +94,11 @@ def test_fixed_shares_are_named_in_a_note(archives: Dict[str, Path], tmp_path: P
     overrides = {"model.text_encoder.elmo.scalar_mix_parameters": [0.0, 1.0, 0.0]}
     table = compare([archives["ner-both-seed1"]], tmp_path, names=("fixed",), overrides=overrides)
     assert "fixed, input: the shares are fixed by the config." in table.notes
+
+
+def test_a_model_of_the_package_has_its_own_name(tmp_path: Path) -> None:
+    table = compare([Path("elmo_ner_small")], tmp_path)
+    assert column(table, "task") == ["elmo_ner_small"]
 
 
 def test_models_of_different_names_may_have_other_numbers_of_layers(

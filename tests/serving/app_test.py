@@ -285,6 +285,18 @@ def test_cards_are_without_the_head_and_the_config(
     assert "\n## Scores\n" in card and "## Config" not in card and "```" not in card
 
 
+def test_models_of_the_package_are_known_by_any_name(
+    client: TestClient, words: WordsInContext
+) -> None:
+    listed = client.get("/api/models").json()["models"]
+    assert {model["name_in_package"] for model in listed} == {None}
+    model = ServedModel("names", "elmo_ner_small", LIMITS)
+    with client_of(make_app([model], words, LIMITS)) as of_named:
+        assert (
+            of_named.get("/api/models").json()["models"][0]["name_in_package"] == "elmo_ner_small"
+        )
+
+
 def test_the_page_allows_nothing_but_its_own_content(client: TestClient) -> None:
     response = client.get("/")
     policy = response.headers["content-security-policy"]
