@@ -27,6 +27,7 @@ from allennlp.training.trainer import TrainerCheckpoint
 from tqdm import tqdm
 
 import elmo_plugin.plugin  # noqa: F401 - configs of trainings name our classes
+from attacks import FIXTURES
 from attacks.interrupts import (
     COMPLETE,
     ERROR,
@@ -54,7 +55,6 @@ from elmo_plugin.files.output import opened_output
 from elmo_plugin.pretraining import AtomicCheckpointer
 from elmo_plugin.pretraining import process as process_module
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 MAX_DISTURBANCES = 3
 
 

@@ -24,38 +24,14 @@ from attacks.trials import BrokenPromise, check
 from elmo_plugin.errors import ConfigurationError
 
 COMPLETE, ERROR, INTERRUPTED, CRASHED = 0, 3, 130, 1
-CLONE_NEWNS, CLONE_NEWUSER, MS_REMOUNT = (
-    0x00020000,
-    0x10000000,
-    32,
-)  # of Linux's sched.h and mount.h
+# Of Linux's sched.h and mount.h.
+CLONE_NEWNS, CLONE_NEWUSER, MS_REMOUNT = 0x00020000, 0x10000000, 32
 
 # Functions of C, by their names, that can change files or fail because of the disk.
 _FILE_CALLS = {
-    *(
-        "open",
-        "write",
-        "writelines",
-        "flush",
-        "close",
-        "truncate",
-        "fsync",
-        "read",
-        "readline",
-        "readinto",
-    ),
-    *(
-        "replace",
-        "rename",
-        "unlink",
-        "remove",
-        "mkdir",
-        "rmdir",
-        "scandir",
-        "listdir",
-        "stat",
-        "link",
-    ),
+    *{"open", "write", "writelines", "flush", "close", "truncate", "fsync"},
+    *{"read", "readline", "readinto", "stat", "scandir", "listdir"},
+    *{"replace", "rename", "unlink", "remove", "mkdir", "rmdir", "link"},
 }
 _ERRORS = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EMFILE]
 

@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from attacks.mutations import odd_word
+from attacks.mutations import odd_token
 from attacks.trials import Attack, Trial, check
 from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
@@ -70,7 +70,7 @@ def random_weights(random: Random, options: BiLMOptions, with_zeros: bool = True
 
 def random_sentences(random: Random) -> Sentences:
     """Return ragged sentences of odd words, of which some repeat and some are empty."""
-    words = [odd_word(random).replace("\ud83d", "?") for _ in range(random.randint(1, 15))]
+    words = [odd_token(random) for _ in range(random.randint(1, 15))]
     lengths = [0, 1, 2, 3, random.randint(1, 30)]
     batch = [
         random.choices(words, k=random.choice(lengths))

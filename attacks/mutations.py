@@ -121,6 +121,11 @@ def odd_word(random: Random) -> str:
     return "".join(random.choices(alphabet, k=random.randint(1, 12)))
 
 
+def odd_token(random: Random) -> str:
+    """Return an odd word that UTF-8 can encode."""
+    return odd_word(random).replace("\ud83d", "?")
+
+
 def odd_lines(random: Random, max_lines: int = 12, max_words: int = 12) -> str:
     """Return text with unusual words, spaces and line ends."""
     separators = [" ", " ", " ", "\t", "  ", "\u00a0", "\u3000", ""]

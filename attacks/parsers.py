@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterator, List, Tuple
 import h5py
 import numpy
 
+from attacks import FIXTURES
 from attacks.mutations import (
     mutated_bytes,
     mutated_json,
@@ -29,7 +30,6 @@ from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, InputOptions, SentenceSource
 from elmo_plugin.errors import ConfigurationError
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 PROMISE = "files of strangers are read correctly, or refused with one clear error"
 MAX_MESSAGE_LENGTH = 10_000
 

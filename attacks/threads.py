@@ -14,11 +14,11 @@ from typing import Any, Callable, List
 import torch
 from torch import Tensor
 
-from attacks.mutations import odd_word
+from attacks import FIXTURES
+from attacks.mutations import odd_token
 from attacks.trials import Attack, Trial, check
 from elmo_plugin import BiLM, Elmo, ElmoEmbedder, FrozenBiLM, batch_to_ids
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 FILES = (str(FIXTURES / "bilm/tiny/options.json"), str(FIXTURES / "bilm/tiny/weights.hdf5"))
 NUM_THREADS = 16
 
@@ -28,7 +28,7 @@ Call = Callable[[Sentences], List[Tensor]]
 
 def odd_sentences(random: Random) -> Sentences:
     return [
-        [odd_word(random).replace("\ud83d", "?") for _ in range(random.choice([1, 2, 5, 20]))]
+        [odd_token(random) for _ in range(random.choice([1, 2, 5, 20]))]
         for _ in range(random.randint(1, 6))
     ]
 

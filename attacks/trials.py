@@ -89,8 +89,18 @@ def run_attack(
     first = 0
 
     def add(failure: Failure) -> None:
-        outcome.failures.append(failure)
-        report(failure)
+        # What a process has sent before it is killed may be more.
+        if len(outcome.failures) < max_failures:
+            outcome.failures.append(failure)
+            report(failure)
+
+    def receive(kind: str, value: Any) -> bool:
+        """Note a trial or a failure, and return whether no more are needed."""
+        if kind == "failure":
+            add(value)
+        else:
+            outcome.num_trials += value
+        return len(outcome.failures) >= max_failures
 
     while first < max_trials and len(outcome.failures) < max_failures:
         seconds = max_seconds - (time.monotonic() - begin)
@@ -105,7 +115,7 @@ def run_attack(
             )
             process.start()
             sender.close()
-            is_killed = _watch(process, attack, current, receiver, add, max_failures, outcome)
+            is_killed = _watch(process, attack, current, receiver, receive)
             last = current.value
             if last == DONE:
                 first = max_trials
@@ -131,29 +141,24 @@ def _watch(
     attack: Attack,
     current: Any,
     receiver: Connection,
-    add: Callable[[Failure], None],
-    max_failures: int,
-    outcome: Outcome,
+    receive: Callable[[str, Any], bool],
 ) -> bool:
-    """Wait until a process ends, and return whether it was killed. Record its failures."""
+    """
+    Wait until a process ends, and return whether it was killed because it took too long. `receive` gets its
+    messages, and returns whether to kill it.
+    """
     number, since = current.value, time.monotonic()
     is_open = True
     while is_open or process.is_alive():
         if is_open and receiver.poll(0.1):
             try:
-                kind, value = receiver.recv()
+                message = receiver.recv()
             except EOFError:
                 is_open = False
                 process.join(5)
                 continue
-            if kind == "failure":
-                # What it has sent before it is killed may be more.
-                if len(outcome.failures) < max_failures:
-                    add(value)
-                if len(outcome.failures) >= max_failures:
-                    process.kill()
-            else:
-                outcome.num_trials += value
+            if receive(*message):
+                process.kill()
         if current.value != number:
             number, since = current.value, time.monotonic()
         limit = attack.max_seconds_to_prepare if number == PREPARING else attack.max_seconds

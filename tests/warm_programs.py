@@ -13,7 +13,6 @@ import socket
 import stat
 import subprocess
 import sys
-import traceback
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator
@@ -87,22 +86,13 @@ def answer(connection: socket.socket) -> None:
 
 
 def run(request: Dict[str, Any]) -> None:
-    """Run a program in this process, and end it as Python does."""
+    """Run a program in this process, and end it: Python writes errors, as at the end of any program."""
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["variables"])
     sys.argv = [request["program"], *request["words"]]
-    code = 0
-    try:
-        main_of(request["program"])
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        if isinstance(error.code, str):
-            print(error.code, file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.exit(code)  # as at the end of a program: files are closed, and functions of atexit called
+    main_of(request["program"])
+    sys.exit()
 
 
 def main_of(program: str) -> None:

@@ -80,9 +80,8 @@ class ScalarMix(torch.nn.Module):
             )
         self.mixture_size = mixture_size
         self.do_layer_norm = do_layer_norm
-        self.trainable = (
-            trainable  # `requires_grad` is that of the moment: false in a model for inference
-        )
+        # What the config says. `requires_grad` is false in a model that is loaded for inference, too.
+        self.trainable = trainable
         self.scalar_parameters = ParameterList(
             Parameter(torch.tensor([float(value)]), requires_grad=trainable) for value in initial
         )
