@@ -26,7 +26,7 @@ TYPES = (*INTEGERS, torch.bool, torch.uint8, torch.int8, torch.half, torch.float
 MAKERS: List[Callable[..., Any]] = [
     list,
     tuple,
-    lambda words: numpy.array(words + [None], dtype=object)[:-1],
+    lambda words: numpy.array([*words, None], dtype=object)[:-1],
 ]
 ODD_WORDS: List[Any] = [
     None,

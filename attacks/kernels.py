@@ -203,7 +203,13 @@ def compare_gradients(
     for own, their in zip(ours, theirs):
         # Sums over tokens of what later steps have summed.
         scale = 3 * max(1.0, float(their.abs().max()))
-        assert_close(own, their, num_tokens * terms, scale, "float32")
+        if layers[0].cell_clip is layers[0].proj_clip is None:
+            assert_close(own, their, num_tokens * terms, scale, "float32")
+        else:
+            # Of a cell within float32's error of a clip, the gradient may be that of either side.
+            limit = largest_difference(torch.float32, num_tokens * terms, scale)
+            share = float(((own - their).abs() <= limit).double().mean())
+            check(f"nearly all gradients near, found {share:.3f} of them", share >= 0.9)
 
 
 class Rounded(torch.nn.Module):
