@@ -233,14 +233,14 @@ def values(folder: Path) -> Trial:
             output = frozen(character_ids, states, keep_sentences=random.random() < 0.5)
             compare(output, slow, options, frozen.precision, largest, is_huge)
             if not is_stateful and not is_huge:
-                compare_elmo(random, files, character_ids, slow, options, largest)
+                compare_elmo(random, bilm, character_ids, slow, options, largest)
 
     return trial
 
 
 def compare_elmo(
     random: Random,
-    files: Files,
+    bilm: BiLM,
     character_ids: Tensor,
     slow: List[numpy.ndarray],
     options: BiLMOptions,
@@ -249,7 +249,8 @@ def compare_elmo(
     """Compare `Elmo` with mixes of what a slow loop made of the sentences."""
     has_norm, keeps_marks = random.random() < 0.3, random.random() < 0.3
     elmo = Elmo(
-        *files,
+        None,
+        module=bilm,
         num_output_representations=random.randint(1, 3),
         do_layer_norm=has_norm,
         keep_sentence_boundaries=keeps_marks,
