@@ -11,7 +11,7 @@ from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, NUM_CHARACTER_
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.steps import Run, RunLayer, State
 
-# Types of ids. Smaller ones cannot hold 261, and index as masks.
+# Types of ids. Smaller ones cannot hold 261, and torch takes uint8 and bool in an index for masks.
 INTEGERS = (torch.long, torch.int, torch.short)
 
 _ADVICE = "Make it with batch_to_ids or the elmo_characters indexer."
