@@ -11,6 +11,9 @@ from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, NUM_CHARACTER_
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.steps import Run, RunLayer, State
 
+# Types of ids. Smaller ones cannot hold 261, and torch takes uint8 and bool in an index for masks.
+INTEGERS = (torch.long, torch.int, torch.short)
+
 _ADVICE = "Make it with batch_to_ids or the elmo_characters indexer."
 
 
@@ -51,7 +54,9 @@ def run_batch(
 
     # Parameters
 
-    character_ids, marks : `Tensor`
+    character_ids : `Tensor`
+        `(batch_size, timesteps, 50)`. Rows of zeros are padding and stand at the end.
+    marks : `Tensor`
         As for `read_batch`.
     encode : `Callable[[Tensor], Tensor]`
         From distinct words, `(num_types, 50)`, to their vectors, `(num_types, projection_dim)`.
@@ -66,15 +71,16 @@ def run_batch(
 
     # Raises
 
-    `ValueError` as `read_batch`.
+    `ValueError` as `mask_of`.
     """
-    if character_ids.size(0) == 0:
+    mask = mask_of(character_ids)
+    if len(mask) == 0:
         # The shapes of an empty row, without that row.
         row = character_ids.new_zeros(1, *character_ids.shape[1:])
         output = run_batch(row, marks, encode, run_all_layers, None)
         activations = [layer[:0] for layer in output["activations"]]
         return {"activations": activations, "mask": output["mask"][:0]}
-    batch = read_batch(character_ids, marks, merge_sentences=states is None)
+    batch = read_batch(character_ids, mask, marks, merge_sentences=states is None)
     packing = batch.packing
     vectors = encode(batch.types)
     tokens = vectors.index_select(0, batch.type_of)  # (num_tokens, projection_dim)
@@ -95,26 +101,22 @@ def run_batch(
     return {"activations": activations, "mask": batch.mask}
 
 
-def read_batch(character_ids: Tensor, marks: Tensor, merge_sentences: bool) -> Batch:
+def read_batch(character_ids: Tensor, mask: Tensor, marks: Tensor, merge_sentences: bool) -> Batch:
     """
     Find the distinct words of a batch, and pack its sentences with their marks.
 
     # Parameters
 
     character_ids : `Tensor`
-        `(batch_size, timesteps, 50)`, at least one row. Rows of zeros are padding and stand at the end.
+        `(batch_size, timesteps, 50)`, at least one row.
+    mask : `Tensor`
+        `(batch_size, timesteps)`, where the words are: `mask_of(character_ids)`.
     marks : `Tensor`
         `(2, 50)`, the character ids of the begin and the end of a sentence, on the same device.
     merge_sentences : `bool`
         Read a sentence that stands in the batch several times (as in SRL, once for each of its predicates)
         only once. Not with carried states, which belong to rows.
-
-    # Raises
-
-    `ValueError` if a tensor has the wrong shape or type, if an id is out of range, or if padding stands
-    before a word.
     """
-    mask = mask_of(character_ids)
     lengths = mask.sum(dim=1)
     batch_size, timesteps = mask.shape
     # index: (num_words + 2,), the type of each word and of the two marks
@@ -195,14 +197,15 @@ def mask_of(character_ids: Tensor) -> Tensor:
 
     # Raises
 
-    `ValueError` as `read_batch`.
+    `ValueError` if the tensor has the wrong shape or type, if an id is out of range, or if padding stands
+    before a word.
     """
     if character_ids.dim() != 3 or character_ids.size(2) != MAX_CHARACTERS_PER_TOKEN:
         raise ValueError(
             f"character_ids has shape {tuple(character_ids.shape)}, expected "
             f"(batch_size, timesteps, {MAX_CHARACTERS_PER_TOKEN}). {_ADVICE}"
         )
-    if character_ids.dtype not in (torch.long, torch.int, torch.short):
+    if character_ids.dtype not in INTEGERS:
         raise ValueError(
             f"character_ids has type {character_ids.dtype}, expected integers (torch.long). {_ADVICE}"
         )

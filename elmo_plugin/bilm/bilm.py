@@ -210,7 +210,7 @@ class BiLM(torch.nn.Module):
 
         # Raises
 
-        `ValueError` as `read_batch`; `RuntimeError` under `torch.nn.DataParallel`.
+        `ValueError` as `mask_of`; `RuntimeError` under `torch.nn.DataParallel`.
         """
         if word_ids is not None:
             raise ValueError("A biLM was given word ids, expected character ids only.")
@@ -267,7 +267,7 @@ class BiLM(torch.nn.Module):
 
         # Raises
 
-        `OSError` if a file cannot be written.
+        `OSError` if a file cannot be written, and `ConfigurationError` if a weight is NaN or infinite.
         """
         save_model(self, options_file, weight_file)
 

@@ -35,7 +35,7 @@ def batch_to_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
 
     # Raises
 
-    `ValueError` if a sentence is a string rather than a list of words.
+    `ValueError` if a sentence is a string rather than a list of words, or a word is not a string.
     """
     for row, sentence in enumerate(sentences):
         if isinstance(sentence, str):
@@ -50,6 +50,10 @@ def batch_to_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
     spellings: Dict[str, numpy.ndarray] = {}
     for row, sentence in enumerate(sentences):
         for step, word in enumerate(sentence):
+            if not isinstance(word, str):
+                raise ValueError(
+                    f"Word {step} of sentence {row} is {word!r:.40}, expected a string."
+                )
             if word not in spellings:
                 spellings[word] = _spell(word)
             character_ids[row, step] = spellings[word]

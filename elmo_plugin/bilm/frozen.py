@@ -192,7 +192,7 @@ class FrozenBiLM:
 
         # Raises
 
-        `ValueError` as `read_batch`.
+        `ValueError` as `mask_of`.
         """
         character_ids = character_ids.to(self.device)
         device_type = self.device.type
@@ -338,9 +338,11 @@ class SentenceActivations:
 
     def read(self, character_ids: Tensor, run: Callable[[Tensor], Output]) -> Output:
         """Return what `run` returns for a batch; it is called for the sentences that are not kept yet."""
-        if self.capacity_mb == 0 or len(character_ids) == 0:
+        if self.capacity_mb == 0:
             return run(character_ids)
         lengths = mask_of(character_ids).sum(dim=1)
+        if len(lengths) == 0:
+            return run(character_ids)
         characters = character_ids.to(torch.int16).numpy()
         keys = [characters[row, :length].tobytes() for row, length in enumerate(lengths.tolist())]
         known = {key: self._activations_of[key] for key in keys if key in self._activations_of}

@@ -168,8 +168,7 @@ class WeightFile:
         tensor = torch.zeros(shape, dtype=torch.float32, device="cpu")
         target, first = entry.as_dataset(tensor), 0
         for part in self._parts(entry.dataset, columns):
-            # NaN and infinity make their sum NaN or infinite, and sums are several times as fast as isfinite.
-            if not numpy.isfinite(part.sum(dtype=numpy.float64)):
+            if not _is_finite(part):
                 raise ConfigurationError(
                     f"{self._name}: dataset {entry.dataset} holds NaN or infinite values, expected finite "
                     "float32 weights. The file is damaged, or its training diverged; get another copy."
@@ -274,15 +273,15 @@ def save_model(
     options_file, weight_file : `str` or `PathLike`
         The files to write. Existing ones are replaced.
     dtype : `str`, optional (default = `"float32"`)
-        `float32` or `float16`.
+        `float32` or `float16`. Datasets with numbers beyond those of float16 are float32.
     extra : `Mapping[str, Tensor]`, optional
         Further datasets by path, such as a softmax. Loading ignores them.
 
     # Raises
 
-    `OSError` if a file cannot be written.
+    `OSError` if a file cannot be written, and `ConfigurationError` if a weight is NaN or infinite.
     """
-    arrays = {
+    tensors = {
         entry.dataset: entry.as_dataset(bilm.get_parameter(entry.parameter))
         for entry in weight_layout(bilm)
     }
@@ -295,8 +294,14 @@ def save_model(
                 FailSafeFile(new_weights, "w+") as checked_file,
                 h5py.File(checked_file, "w") as file,
             ):
-                for path, tensor in {**arrays, **(extra or {})}.items():
-                    file.create_dataset(path, data=_as_array(tensor), dtype=dtype)
+                for path, tensor in {**tensors, **(extra or {})}.items():
+                    array = _as_array(tensor)
+                    if not _is_finite(array):
+                        raise ConfigurationError(
+                            f"{weight_file}: cannot be written, as {path} of the biLM holds NaN or infinite "
+                            "values: its training diverged. Save an earlier state."
+                        )
+                    file.create_dataset(path, data=_in_type(array, dtype))
                     checked_file.raise_error()
         except OSError as error:
             message = f"{weight_file}: cannot be written ({error.strerror or error})"
@@ -322,6 +327,18 @@ def _checksum_header(dataset: str, shape: Tuple[int, ...]) -> bytes:
 
 def _as_array(tensor: Tensor) -> numpy.ndarray:
     return tensor.detach().float().cpu().numpy()
+
+
+def _is_finite(array: numpy.ndarray) -> bool:
+    # NaN and infinity make their sum NaN or infinite, and sums are several times as fast as isfinite.
+    return bool(numpy.isfinite(array.sum(dtype=numpy.float64)))
+
+
+def _in_type(array: numpy.ndarray, dtype: str) -> numpy.ndarray:
+    """Return an array in a type, or as it is if that has no numbers as large."""
+    with numpy.errstate(over="ignore"):
+        cast = array.astype(dtype, copy=False)
+    return cast if _is_finite(cast) else array
 
 
 def _check_datasets(

@@ -96,13 +96,13 @@ def save_archive(archive: Archive, folder: FileName, dtype: str = "float32") -> 
     no config. The weights of a frozen biLM that comes with this package are left out: when the archive is
     loaded, they come from this package, and are compared with a checksum in the archive.
 
-    `dtype` is that of the weights in the file, `float32` or `float16`. Return what was written: files, and
-    the folder of the vocabulary.
+    `dtype` is that of the weights in the file, `float32` or `float16`; tensors with numbers beyond those of
+    float16 stay as they are. Return what was written: files, and the folder of the vocabulary.
     """
     paths = config_file, weight_file, vocabulary_folder, meta_file = archive_files(folder)
     Path(folder).mkdir(parents=True, exist_ok=True)
     state_dict = {
-        name: tensor.cpu().to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor.cpu()
+        name: _in_type(tensor.cpu(), getattr(torch, dtype))
         for name, tensor in _small_state_dict(archive.model).items()
     }
     with replaced_file(weight_file) as new_weights:
@@ -118,6 +118,12 @@ def save_archive(archive: Archive, folder: FileName, dtype: str = "float32") -> 
         archive.meta.to_file(meta_file)
     archive.config.to_file(str(config_file))
     return paths
+
+
+def _in_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return floating-point numbers in a type that has numbers as large; others as they are."""
+    cast = tensor.to(dtype) if tensor.is_floating_point() else tensor
+    return cast if bool(cast.isfinite().all()) else tensor
 
 
 def _small_state_dict(model: torch.nn.Module) -> Dict[str, Tensor]:

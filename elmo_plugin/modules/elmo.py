@@ -1,14 +1,14 @@
 """ELMo representations: one pass of a biLM, and any number of scalar mixes of its layers."""
 
 import logging
-import math
+from numbers import Real
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from torch import BoolTensor, Tensor
 from torch.nn import Parameter, ParameterList
 
-from elmo_plugin.bilm.batch import mask_of
+from elmo_plugin.bilm.batch import INTEGERS, mask_of
 from elmo_plugin.bilm.bilm import BiLM
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.checkpoints import (
@@ -54,7 +54,7 @@ class ScalarMix(torch.nn.Module):
     # Raises
 
     `ConfigurationError` if the number of initial weights is not the number of layers, or one is not a finite
-    number.
+    number of float32.
     """
 
     def __init__(
@@ -74,9 +74,10 @@ class ScalarMix(torch.nn.Module):
                 f"scalar_mix_parameters has {len(initial)} values ({initial}), expected {mixture_size}: one "
                 "for the token representation and one for each LSTM layer."
             )
-        if not all(isinstance(value, (int, float)) and math.isfinite(value) for value in initial):
+        largest = torch.finfo(torch.float32).max
+        if not all(isinstance(value, Real) and abs(value) <= largest for value in initial):
             raise ConfigurationError(
-                f"scalar_mix_parameters is {initial}, expected finite numbers."
+                f"scalar_mix_parameters is {initial}, expected finite numbers of float32."
             )
         self.mixture_size = mixture_size
         self.do_layer_norm = do_layer_norm
@@ -367,7 +368,12 @@ class Elmo(torch.nn.Module):
         outer_shape, timesteps = inputs.shape[:-2], inputs.size(-2)
         rows = inputs.reshape(outer_shape.numel(), *inputs.shape[-2:])
         if word_inputs is not None:
-            word_inputs = word_inputs.reshape(outer_shape.numel(), word_inputs.size(-1))
+            if word_inputs.shape != inputs.shape[:-1]:
+                raise ValueError(
+                    f"word_inputs has shape {tuple(word_inputs.shape)}, expected that of the character ids "
+                    f"without characters, {tuple(inputs.shape[:-1])}."
+                )
+            word_inputs = word_inputs.reshape(outer_shape.numel(), timesteps)
             if self._is_of_this_package:
                 rows, word_inputs = self._spelled(rows, word_inputs), None
         if rows.size(0) * timesteps > self.max_tokens and self._may_read_in_pieces():
@@ -387,10 +393,9 @@ class Elmo(torch.nn.Module):
         if self._spellings is None:
             warn_once(logger, "Word ids were given, but no vocab_to_cache: they are not used.")
             return character_ids
-        if word_ids.shape != character_ids.shape[:2]:
+        if word_ids.dtype not in INTEGERS:
             raise ValueError(
-                f"word_inputs has shape {tuple(word_ids.shape)}, expected that of the character ids without "
-                f"characters, {tuple(character_ids.shape[:2])}."
+                f"word_inputs has type {word_ids.dtype}, expected integers (torch.long)."
             )
         if word_ids.numel() == 0:
             return character_ids
@@ -402,7 +407,7 @@ class Elmo(torch.nn.Module):
             )
         if largest >= len(self._spellings):
             return character_ids
-        return self._spellings[word_ids]
+        return self._spellings[word_ids.long()]
 
     def _mix(
         self, character_ids: Tensor, word_ids: Optional[Tensor] = None

@@ -291,6 +291,8 @@ def wrong_ids(place: Any, value: int) -> Tensor:
         (torch.ones(4, 50, dtype=torch.long), r"expected \(batch_size, timesteps, 50\)"),
         (torch.ones(2, 3, 49, dtype=torch.long), r"expected \(batch_size, timesteps, 50\)"),
         (torch.ones(0, 49, dtype=torch.long), r"expected \(batch_size, timesteps, 50\)"),
+        (torch.ones(0, 3, 49, dtype=torch.long), r"has shape \(0, 3, 49\), expected"),
+        (torch.tensor(1), r"has shape \(\), expected"),
         (torch.ones(1, 2, 50), "has type torch.float32, expected integers"),
         (wrong_ids((3, 1, 4), -1), r"character_ids\[3, 1, 4\] is -1, expected 0 .* 261"),
         (wrong_ids((3, 1, 4), 262), r"character_ids\[3, 1, 4\] is 262, expected 0 .* 261"),

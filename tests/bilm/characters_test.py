@@ -1,3 +1,6 @@
+import re
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import example, given
@@ -23,6 +26,12 @@ def test_batches_without_words_keep_three_dimensions() -> None:
 def test_a_string_in_place_of_words_is_refused() -> None:
     with pytest.raises(ValueError, match="Sentence 1 is the string 'Hello there', expected a list"):
         batch_to_ids([["Hello"], "Hello there"])
+
+
+@pytest.mark.parametrize("word", [None, 1, b"a", ["a"], float("nan")], ids=repr)
+def test_a_word_that_is_no_string_is_named(word: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"Word 1 of sentence 0 is {word!r}, expected")):
+        batch_to_ids([["a", word]])
 
 
 word_lists = st.lists(st.text(max_size=3), max_size=20)

@@ -24,6 +24,11 @@ class SlowBiLM:
         self.weights: Dict[str, numpy.ndarray] = {}
         with h5py.File(weight_file, "r") as hdf5_file:
             hdf5_file.visititems(self._keep)
+        # Ids count from 1: 0 is padding, whose embedding is zero.
+        self.embedding = numpy.pad(self.weights["char_embed"], ((1, 0), (0, 0)))
+        self._token_vectors: Dict[bytes, numpy.ndarray] = {}
+        # The largest magnitude on the way to a token vector.
+        self.largest = 0.0
 
     def _keep(self, name: str, item: object) -> None:
         if isinstance(item, h5py.Dataset):
@@ -31,7 +36,7 @@ class SlowBiLM:
 
     def token_vector(self, characters: numpy.ndarray) -> numpy.ndarray:
         options = self.options["char_cnn"]
-        embedded = self.weights["char_embed"][characters - 1]  # ids count from 1
+        embedded = self.embedding[characters]
         pooled: List[float] = []
         for i, (width, _count) in enumerate(options["filters"]):
             kernel = self.weights[f"CNN/W_cnn_{i}"][0]  # (width, character_dim, count)
@@ -43,6 +48,7 @@ class SlowBiLM:
         vector = numpy.array(pooled)
         vector = numpy.tanh(vector) if options["activation"] == "tanh" else numpy.maximum(vector, 0)
         for k in range(options["n_highway"]):
+            self.largest = max(self.largest, abs(vector).max())
             group = f"CNN_high_{k}"
             gate = _sigmoid(
                 vector @ self.weights[f"{group}/W_carry"] + self.weights[f"{group}/b_carry"]
@@ -54,7 +60,9 @@ class SlowBiLM:
             )
             vector = gate * transformed + (1 - gate) * vector
         if "CNN_proj/W_proj" in self.weights:
+            self.largest = max(self.largest, abs(vector).max())
             vector = vector @ self.weights["CNN_proj/W_proj"] + self.weights["CNN_proj/b_proj"]
+        self.largest = max(self.largest, abs(vector).max())
         return vector
 
     def run_direction(
@@ -89,8 +97,18 @@ class SlowBiLM:
         self, sentence: List[str], states: Dict[Tuple[int, int], State]
     ) -> numpy.ndarray:
         """`(num_layers + 1, num_tokens + 2, 2 * projection_dim)` of one sentence with its marks."""
-        characters = batch_to_ids([["<S>", *sentence, "</S>"]])[0].numpy()
-        tokens = numpy.array([self.token_vector(word) for word in characters])
+        return self.activations_of_ids(batch_to_ids([sentence])[0].numpy(), states)
+
+    def activations_of_ids(
+        self, characters: numpy.ndarray, states: Dict[Tuple[int, int], State]
+    ) -> numpy.ndarray:
+        """As `activations`, of the character ids of words, `(num_tokens, 50)`."""
+        begin, end = batch_to_ids([["<S>", "</S>"]])[0].numpy()
+        characters = numpy.array([begin, *characters, end])
+        for word in characters:
+            if word.tobytes() not in self._token_vectors:
+                self._token_vectors[word.tobytes()] = self.token_vector(word)
+        tokens = numpy.array([self._token_vectors[word.tobytes()] for word in characters])
         forward = self.run_direction(tokens, 0, states)
         backward = self.run_direction(tokens, 1, states)
         layers = [numpy.concatenate([tokens, tokens], axis=1)]

@@ -1,3 +1,4 @@
+import math
 import os
 import random
 import shutil
@@ -17,6 +18,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions, weights
+from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, of_allennlp, with_encoder
 
@@ -278,3 +280,22 @@ class TestSaving:
         bilm.adapter = torch.nn.Linear(2, 2)
         with pytest.raises(ValueError, match=r"a parameter adapter\.weight, which has no place"):
             bilm.save(tmp_path / "options", tmp_path / "weights")
+
+    @pytest.mark.parametrize("number", [math.nan, math.inf], ids=str)
+    def test_weights_that_are_not_finite_leave_the_files(
+        self, number: float, bilm_files: BiLMFiles
+    ) -> None:
+        before = [Path(file).read_bytes() for file in bilm_files]
+        bilm = BiLM.from_files(*bilm_files)
+        bilm.forward_layers[0].gate_bias[-1] = number
+        with pytest.raises(ConfigurationError, match=f"{CELL}/B of the biLM holds NaN or infinite"):
+            bilm.save(*bilm_files)
+        assert [Path(file).read_bytes() for file in bilm_files] == before
+
+    def test_numbers_too_large_for_float16_stay_float32(self, bilm_files: BiLMFiles) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        bilm.forward_layers[0].gate_bias[-1] = 70_000.0
+        save_model(bilm, *bilm_files, dtype="float16")
+        with h5py.File(bilm_files.weight_file) as file:
+            assert file[f"{CELL}/W_0"].dtype == "float16"
+        assert BiLM.from_files(*bilm_files).forward_layers[0].gate_bias[-1] == 70_000.0

@@ -246,6 +246,17 @@ def test_the_command_writes_float16_and_a_card_with_scores(
     assert f"f1 {metrics['best_validation_f1']:.4g}" in card
 
 
+def test_numbers_too_large_for_float16_stay_float32(names: Path, tmp_path: Path) -> None:
+    archive = opened_archive(names / "tiny_ner")
+    projection = archive.model.tag_projection
+    with torch.no_grad():
+        projection.bias[0] = 70_000.0
+    save_archive(archive, tmp_path / "folder", "float16")
+    loaded = load_archive(tmp_path / "folder").model.tag_projection
+    assert torch.equal(loaded.bias, projection.bias)
+    assert torch.equal(loaded.weight, projection.weight.half().float())
+
+
 @pytest.mark.parametrize(
     "options, message",
     [

@@ -356,8 +356,14 @@ class TestWordInputs:
         [
             (WORD_IDS - 2, "word_inputs holds -2, expected 0 .* or the index of a word"),
             (WORD_IDS[:, :2], r"word_inputs has shape \(2, 2\), expected .* \(2, 3\)"),
+            (WORD_IDS.flatten(), r"word_inputs has shape \(6,\), expected .* \(2, 3\)"),
+            (WORD_IDS[0, 0], r"word_inputs has shape \(\), expected .* \(2, 3\)"),
+            (WORD_IDS.float(), "word_inputs has type torch.float32, expected integers"),
+            # torch would read these as masks.
+            (WORD_IDS.bool(), "word_inputs has type torch.bool, expected integers"),
+            (WORD_IDS.byte(), "word_inputs has type torch.uint8, expected integers"),
         ],
-        ids=["negative", "shape"],
+        ids=["negative", "width", "flat", "scalar", "float32", "bool", "uint8"],
     )
     def test_that_are_wrong_are_refused(
         self, word_ids: torch.Tensor, message: str, elmo: Elmo
