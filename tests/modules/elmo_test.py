@@ -370,10 +370,11 @@ class TestWordInputs:
     ) -> None:
         theirs = allennlp_elmo(bilm_files, 1, vocab_to_cache=VOCABULARY, requires_grad=True)
         elmo.load_state_dict(theirs.state_dict())
-        with torch.no_grad():
-            theirs._elmo_lstm._word_embedding.weight.mul_(1.1)
-        with pytest.raises(ConfigurationError, match="vectors of the cached vocabulary that were"):
-            elmo.load_state_dict(theirs.state_dict())
+        vectors = theirs._elmo_lstm._word_embedding.weight.detach()
+        for other in (1.1 * vectors, torch.nan * vectors, vectors.repeat(2, 1), vectors[:, :3]):
+            state_dict = {**theirs.state_dict(), "_elmo_lstm._word_embedding.weight": other}
+            with pytest.raises(ConfigurationError, match="vectors of the cached vocabulary that"):
+                elmo.load_state_dict(state_dict)
 
 
 class NumberMask(torch.nn.Module):
