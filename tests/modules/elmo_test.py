@@ -1,4 +1,5 @@
 import inspect
+from dataclasses import replace
 from typing import Any, Dict
 
 import h5py
@@ -7,9 +8,17 @@ import torch
 from torch import Tensor
 
 from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
+from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES, BiLMFiles, allennlp_elmo, of_allennlp
+from tests.conftest import (
+    SENTENCES,
+    TINY_OPTIONS,
+    BiLMFiles,
+    allennlp_elmo,
+    of_allennlp,
+    with_encoder,
+)
 
 # docs/from_allennlp.md, "What differs".
 ALLENNLP_ACCURACY = 1e-5
@@ -216,6 +225,23 @@ class TestStateDict:
         assert torch.equal(
             ours.bilm.forward_layers[0].gate_weight, other.bilm.forward_layers[0].gate_weight
         )
+
+    @pytest.mark.parametrize(
+        "options, message",
+        [
+            (
+                replace(TINY_OPTIONS, cell_clip=0.05),
+                r"cell_clip 0\.05, expected 3\.0, as the biLM of the archive",
+            ),
+            (with_encoder(TINY_OPTIONS, activation="tanh"), "encoder .*'tanh'.* expected .*'relu'"),
+        ],
+    )
+    def test_that_of_a_biLM_with_other_options_is_refused(
+        self, options: BiLMOptions, message: str, bilm_files: BiLMFiles, write_bilm: Any
+    ) -> None:
+        elmo = Elmo(*write_bilm(options, name="other"), 1)
+        with pytest.raises(ConfigurationError, match=message):
+            elmo.load_state_dict(Elmo(*bilm_files, 1).state_dict())
 
 
 class TestInPieces:
