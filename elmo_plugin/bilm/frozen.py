@@ -410,8 +410,9 @@ class CurrentSnapshot:
         ):
             # Autocast says in what to multiply, which the modules follow.
             return None
-        if self._made is not None:
-            composition, frozen = self._made
+        made = self._made  # read once, as other threads may replace it
+        if made is not None:
+            composition, frozen = made
             if composition.is_still_of(bilm):
                 return frozen
         self._made = None
