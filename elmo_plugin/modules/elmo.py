@@ -332,6 +332,8 @@ class Elmo(torch.nn.Module):
         if frozen is not None and isinstance(self.bilm, BiLM) and not self.bilm.stateful:
             del self._elmo_lstm
             self._elmo_lstm = frozen
+            # The other one holds the `BiLM`.
+            self._snapshot = CurrentSnapshot(self._snapshot.settings)
 
     def forward(
         self, inputs: Tensor, word_inputs: Optional[Tensor] = None

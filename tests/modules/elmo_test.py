@@ -1,4 +1,6 @@
+import gc
 import inspect
+import weakref
 from dataclasses import replace
 from typing import Any, Dict
 
@@ -333,6 +335,13 @@ class TestOnlyASnapshot:
             # The same kernel and weights.
             assert torch.equal(one(character_ids)["elmo_representations"][0], expected)
             assert not [name for name, _ in one.named_parameters() if "_elmo_lstm" in name]
+
+    def test_the_memory_of_the_bilm_is_free(self, bilm_files: BiLMFiles) -> None:
+        elmo = Elmo(*bilm_files, 1)
+        weights = [weakref.ref(parameter) for parameter in elmo.bilm.parameters()]
+        elmo.keep_only_snapshot()
+        gc.collect()
+        assert all(weight() is None for weight in weights)
 
     @pytest.mark.parametrize("arguments", [{"requires_grad": True}, {"stateful": True}], ids=str)
     def test_where_none_can_run_the_modules_stay(
