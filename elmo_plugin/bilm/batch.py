@@ -384,16 +384,18 @@ class CarriedStates:
 
     def initial(self, packing: Packing, like: Tensor) -> Optional[List[State]]:
         """
-        Return for each LSTM the states to start a batch from, longest row first, with the type and on the
-        device of `like`; `None` for zeros.
+        Return for each LSTM the states to start a batch from, longest row first, on the device of `like` and
+        with its type, but in no less than float32: under autocast only products are made in less. `None` for
+        zeros.
         """
         if self.states is None:
             return None
         rows, num_rows = _rows_with_tokens(packing), packing.batch_size
+        dtype = torch.promote_types(like.dtype, torch.float32)
 
         def of_rows(tensor: Tensor) -> Tensor:
             # The biLM may have been moved or cast in the meantime.
-            return _lengthened(tensor, num_rows).to(like)[rows]
+            return _lengthened(tensor, num_rows).to(like.device, dtype)[rows]
 
         return [(of_rows(state), of_rows(cell)) for state, cell in self.states]
 

@@ -1,6 +1,7 @@
 """A biLM in state dicts: of archives, and of AllenNLP's own ELMo."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
@@ -105,10 +106,12 @@ def keep_own_bilm(elmo: Any, state_dict: Dict[str, Tensor], prefix: str, *unused
 
     # Raises
 
-    `ConfigurationError` if the biLM has other weights than the one that the state dict refers to.
+    `ConfigurationError` if the biLM has other options than the one that the state dict describes, or other
+    weights than the one that it refers to.
     """
     if prefix + SOURCE_KEY in state_dict:
         saved_source = from_bytes(state_dict[prefix + SOURCE_KEY])
+        _check_options(elmo.bilm, saved_source["options"])
         if CHECKSUM_KEY in saved_source:
             found, expected = weights_checksum(elmo.bilm), saved_source[CHECKSUM_KEY]
             if found != expected:
@@ -125,6 +128,19 @@ def keep_own_bilm(elmo: Any, state_dict: Dict[str, Tensor], prefix: str, *unused
     else:
         # The biLM was given as `module`, and has no description.
         state_dict.pop(prefix + SOURCE_KEY, None)
+
+
+def _check_options(bilm: Any, saved: Dict[str, Any]) -> None:
+    """Raise `ConfigurationError` if a biLM would run the weights of a state dict by other options."""
+    expected = BiLMOptions.from_dict(saved)
+    options = getattr(bilm, "options", expected)
+    for field in fields(expected):
+        values = getattr(options, field.name), getattr(expected, field.name)
+        if field.compare and values[0] != values[1]:
+            raise ConfigurationError(
+                f"The biLM has {field.name} {values[0]}, expected {values[1]}, as the biLM of the archive. "
+                "Give the options file with which the archive was made."
+            )
 
 
 def set_word_vectors_aside(
@@ -148,9 +164,9 @@ def check_word_vectors(elmo: Any, unused: Any) -> None:
     with torch.no_grad():
         types, index = distinct_words(elmo._spellings[1:])
         expected = elmo._elmo_lstm.character_encoder(types)[index]
-        difference = (vectors[1:].to(expected) - expected).abs().max() if len(index) else 0
+        found = vectors[1:].to(expected)
     # AllenNLP's own differ by rounding, at values of about 1.
-    if vectors.shape[0] != len(elmo._spellings) or difference > 1e-3:
+    if found.shape != expected.shape or not torch.allclose(found, expected, rtol=0, atol=1e-3):
         raise ConfigurationError(
             "The archive holds vectors of the cached vocabulary that were trained (requires_grad with "
             f"vocab_to_cache or namespace_to_cache): {tuple(vectors.shape)}, expected those of the character "

@@ -227,9 +227,10 @@ class WordVectors:
     The vectors of the words that one encoder has met, up to `capacity` words; then it starts again with the
     words of the next batch.
 
-    A row of its table is written before its word is entered, and does not change afterwards. So whatever
-    stops a call in between, and whatever other threads do, a word that is found has its vector. Nobody waits
-    for the lock: while a thread enters words (or in a process that was forked meanwhile), others do not.
+    A row of its table is written before its word is entered, and does not change afterwards; a larger table
+    has its own dictionary of rows. So whatever stops a call in between, and whatever other threads do, a word
+    that is found has its vector. Nobody waits for the lock: while a thread enters words (or in a process that
+    was forked meanwhile), others do not.
 
     # Parameters
 
@@ -269,14 +270,12 @@ class WordVectors:
             return encode(types)
         words = [row.tobytes() for row in types.to("cpu", torch.int16).numpy()]
         row_of_word, table = self._rows_and_table
-        num_rows = 0 if table is None else table.size(0)
-        # A row beyond the table is in a larger one, which another thread has made since.
-        rows = [row_of_word.get(word, num_rows) for word in words]
-        unknown = [number for number, row in enumerate(rows) if row >= num_rows]
+        rows = [row_of_word.get(word, -1) for word in words]
+        unknown = [number for number, row in enumerate(rows) if row < 0]
         if table is None or len(unknown) == len(words):
             vectors = new_vectors = encode(types)
         else:
-            vectors = table.index_select(0, _index(rows, types.device).clamp_(max=num_rows - 1))
+            vectors = table.index_select(0, _index(rows, types.device).clamp_(min=0))
             if not unknown:
                 return vectors
             unknown_index = _index(unknown, types.device)
@@ -302,7 +301,8 @@ class WordVectors:
             larger = vectors.new_empty(num_rows, vectors.size(1))
             if table is not None:
                 larger[:first] = table[:first]
-            table = larger
+            # A copy: other threads may still look words up whose rows they read from the smaller table.
+            row_of_word, table = dict(row_of_word), larger
         table[first:end] = vectors.index_select(0, _index(new, vectors.device))
         self._rows_and_table = row_of_word, table
         # Only now: the rows are there.
@@ -412,8 +412,9 @@ class CurrentSnapshot:
         ):
             # Autocast says in what to multiply, which the modules follow.
             return None
-        if self._made is not None:
-            composition, frozen = self._made
+        made = self._made  # read once, as other threads may replace it
+        if made is not None:
+            composition, frozen = made
             if composition.is_still_of(bilm):
                 return frozen
         self._made = None

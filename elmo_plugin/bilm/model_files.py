@@ -256,7 +256,7 @@ def _visible(folder: Path, pattern: str) -> List[Path]:
 def _extracted(name: FileName) -> Path:
     """
     Return the folder of the extracted model files of a `.zip`, without subfolders. It appears in the cache
-    complete or not at all.
+    complete, with files that are synced to the disk, or not at all.
     """
     path = local_path("weight_file", name)
     found = path.stat()
@@ -277,6 +277,8 @@ def _extracted(name: FileName) -> Path:
                         # x: two members of one name are an error.
                         with archive.open(member) as source, open(file, "xb") as target:
                             shutil.copyfileobj(source, target)
+                            target.flush()
+                            os.fsync(target.fileno())
         except ConfigurationError:
             raise
         # In damaged and encrypted files zipfile finds errors of nearly every class.

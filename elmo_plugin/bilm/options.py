@@ -13,6 +13,8 @@ from elmo_plugin.files.text import FileName, read_json
 ACTIVATIONS = ("relu", "tanh")
 
 OPTIONS_CONTENT = "the options of a biLM in JSON"
+# Those of a saved model of ELMoForManyLangs hold its dictionaries: about 70 bytes for a Cyrillic word.
+MAX_OPTIONS_BYTES = 100_000_000
 
 _MISSING = object()
 
@@ -132,7 +134,7 @@ class BiLMOptions:
         `ConfigurationError` naming the file and the key if the file is missing, is not JSON, or holds
         a missing, mistyped or impossible value.
         """
-        return cls.from_dict(read_json(path, OPTIONS_CONTENT), str(path))
+        return cls.from_dict(read_json(path, OPTIONS_CONTENT, MAX_OPTIONS_BYTES), str(path))
 
     @classmethod
     def from_dict(cls, values: Any, name: str = "options") -> "BiLMOptions":

@@ -10,6 +10,7 @@ from torch import Tensor
 from elmo_plugin.bilm.bilm import BiLM
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import sentence_marks
+from elmo_plugin.bilm.frozen import reason_against_copying
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.output import replaced_file
@@ -38,8 +39,9 @@ def export_program(bilm: BiLM, file: FileName) -> None:
 
     # Raises
 
-    `ConfigurationError` for another ending, a biLM that is stateful or of ELMoForManyLangs, a torch older
-    than 2.12, and if the packages that write ONNX are not installed; `OSError` if the file cannot be written.
+    `ConfigurationError` for another ending, a biLM that is stateful, of ELMoForManyLangs, or whose weights do
+    not say all about it (see `reason_against_copying`), a torch older than 2.12, and if the packages that
+    write ONNX are not installed; `OSError` if the file cannot be written.
     """
     _check(bilm, Path(file))
     with torch.no_grad():
@@ -67,6 +69,9 @@ def _check(bilm: BiLM, file: Path) -> None:
             "The biLM is one of ELMoForManyLangs, expected one in bilm-tf's form: a program cannot look "
             "words up in dictionaries. Run it with this package."
         )
+    reason = reason_against_copying(bilm)
+    if reason is not None:
+        raise ConfigurationError(f"The biLM cannot be exported: {reason}. Undo that.")
     if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
         raise ConfigurationError(
             f"torch is {torch.__version__}, expected 2.12 or newer, which can export a loop over the tokens. "

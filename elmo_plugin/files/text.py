@@ -23,7 +23,7 @@ MAX_DEPTH = 100
 MAX_LINE_BYTES = 1_000_000
 
 
-def read_text(path: FileName, content: str) -> str:
+def read_text(path: FileName, content: str, max_bytes: int = MAX_BYTES) -> str:
     """
     Return the text of a UTF-8 file, without a byte order mark. `content` says in errors what the file should
     contain: "the options of a biLM".
@@ -31,16 +31,16 @@ def read_text(path: FileName, content: str) -> str:
     # Raises
 
     `ConfigurationError` naming the file if it cannot be read, is not a regular file, is longer than
-    `MAX_BYTES`, or is not UTF-8.
+    `max_bytes`, or is not UTF-8.
     """
     try:
         # Before it is opened: opening a pipe can wait forever, and a device may have no end.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise OSError("not a regular file")
         with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise OSError(f"more than {MAX_BYTES:,} bytes")
+            data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise OSError(f"more than {max_bytes:,} bytes")
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigurationError(
@@ -55,9 +55,9 @@ def read_text(path: FileName, content: str) -> str:
         ) from error
 
 
-def read_json(path: FileName, content: str) -> Any:
+def read_json(path: FileName, content: str, max_bytes: int = MAX_BYTES) -> Any:
     """Return the value in a JSON file. Raise as `read_text`, and if it is not JSON, see `parse_json`."""
-    text = read_text(path, content)
+    text = read_text(path, content, max_bytes)
     try:
         return parse_json(text)
     except ValueError as error:

@@ -135,11 +135,13 @@ def _layer_norm(layer: Tensor, mask: Tensor) -> Tensor:
     """Normalise a layer by mean and variance over all unmasked elements, sentence marks included."""
     selected = mask.unsqueeze(-1)  # (batch_size, timesteps, 1)
     num_elements = mask.sum() * layer.size(-1)
-    mean = (layer * selected).sum() / num_elements
-    variance = (((layer - mean) * selected) ** 2).sum() / num_elements
+    # In float16, sums over a batch overflow: the layer would become zeros or NaN.
+    values = layer.to(torch.promote_types(layer.dtype, torch.float32))
+    mean = (values * selected).sum() / num_elements
+    variance = (((values - mean) * selected) ** 2).sum() / num_elements
     # As in AllenNLP.
-    tiny_value = 1e-4 if variance.dtype == torch.half else 1e-13
-    return (layer - mean) / torch.sqrt(variance + tiny_value)
+    tiny_value = 1e-4 if layer.dtype == torch.half else 1e-13
+    return ((values - mean) / torch.sqrt(variance + tiny_value)).to(layer)
 
 
 class Elmo(torch.nn.Module):
@@ -330,6 +332,8 @@ class Elmo(torch.nn.Module):
         if frozen is not None and isinstance(self.bilm, BiLM) and not self.bilm.stateful:
             del self._elmo_lstm
             self._elmo_lstm = frozen
+            # The other one holds the `BiLM`.
+            self._snapshot = CurrentSnapshot(self._snapshot.settings)
 
     def forward(
         self, inputs: Tensor, word_inputs: Optional[Tensor] = None

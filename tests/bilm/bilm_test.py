@@ -175,6 +175,24 @@ def test_carried_states_follow_a_cast(bilm_files: BiLMFiles) -> None:
         assert_close(torch.stack(ours).float(), torch.stack(expected), TERMS)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_carried_states_are_not_rounded_under_autocast(
+    dtype: torch.dtype, bilm_files: BiLMFiles
+) -> None:
+    bilm = BiLM.from_files(*bilm_files, stateful=True)
+    starts: List[Any] = []
+    bilm.forward_layers[0].register_forward_pre_hook(
+        lambda module, inputs: starts.append(inputs[2])
+    )
+    character_ids = batch_to_ids(SENTENCES[:1])
+    with torch.autocast("cpu", dtype=dtype):
+        bilm(character_ids)
+        assert bilm.carried_states.states is not None
+        kept = bilm.carried_states.states[0]
+        bilm(character_ids)
+    assert all(torch.equal(start, before) for start, before in zip(starts[1], kept))
+
+
 def test_carried_states_do_not_hold_on_to_the_graph_of_earlier_batches() -> None:
     bilm = BiLM(TINY_OPTIONS, stateful=True)
     for _ in range(2):  # the second backward pass would fail

@@ -20,7 +20,7 @@ from torch import Tensor
 from elmo_plugin import BiLM, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.batch import CarriedStates
-from elmo_plugin.bilm.frozen import SentenceActivations, WordVectors
+from elmo_plugin.bilm.frozen import INITIAL_ROWS, SentenceActivations, WordVectors
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.runners import PRECISIONS
 from elmo_plugin.bilm.weights import WeightFile
@@ -365,6 +365,28 @@ class TestWordVectors:
                 words.read(types, lambda types: 2.0 * types)
         for _ in range(2):
             assert torch.equal(words.read(types, CountingEncoder()), 2.0 * types)
+
+    def test_a_table_that_grows_between_two_look_ups_of_another_thread(self) -> None:
+        words = WordVectors(2 * INITIAL_ROWS)
+        words.read(types_of(*range(INITIAL_ROWS - 3)), CountingEncoder())  # 3 rows are left
+        types, others = types_of(*range(5000, 5003)), types_of(*range(5000, 5020))
+
+        class Interleaved(dict):
+            """While words are looked up, another thread enters some of them, for which the table grows."""
+
+            is_first = True
+
+            def get(self, *arguments: Any) -> Any:
+                if Interleaved.is_first:
+                    Interleaved.is_first = False
+                    assert torch.equal(words.read(others, CountingEncoder()), 2.0 * others)
+                return super().get(*arguments)
+
+        row_of_word, table = words._rows_and_table
+        words._rows_and_table = Interleaved(row_of_word), table
+        assert torch.equal(words.read(types, CountingEncoder()), 2.0 * types)
+        for known in (types, others):
+            assert torch.equal(words.read(known, CountingEncoder()), 2.0 * known)
 
     def test_a_lock_that_a_fork_left_behind_stops_nobody(self) -> None:
         words, types = WordVectors(5), types_of(1, 2)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from elmo_plugin import BiLM, Elmo, ElmoEmbedder, SentenceScorer, batch_to_ids
+from elmo_plugin.bilm.options import BiLMOptions, ManyLangsEncoderOptions
 from elmo_plugin.errors import ConfigurationError, warn_once
 from tests.closeness import assert_close
 from tests.conftest import of_allennlp
@@ -161,6 +162,20 @@ def test_a_saved_model_is_the_same(tmp_path: Path) -> None:
     change_json(files[0], {"words": None})
     with pytest.raises(ConfigurationError, match="words is null, expected the number of each"):
         BiLM.from_files(*files)
+
+
+def test_a_saved_model_with_a_large_dictionary_is_read_again(tmp_path: Path) -> None:
+    # As JSON longer than other options may be: a Cyrillic letter is escaped as 6 bytes.
+    words = ["<oov>", "<pad>", *(letter * 400_000 for letter in "абвгд")]
+    sizes = {
+        "encoder": {"name": "elmo", "dim": 4, "projection_dim": 3, "n_layers": 1},
+        "token_embedder": {"name": "lstm", "word_dim": 2, "char_dim": 0},
+        "words": {word: number for number, word in enumerate(words)},
+    }
+    BiLM(BiLMOptions.from_dict(sizes)).save(tmp_path / "options.json", tmp_path / "weights.hdf5")
+    encoder = BiLM.from_files(tmp_path).options.encoder
+    assert isinstance(encoder, ManyLangsEncoderOptions)
+    assert encoder.words == sizes["words"]
 
 
 def test_it_is_not_trained() -> None:

@@ -1,11 +1,12 @@
 import logging
+import os
 import re
 import shutil
 import sys
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import pytest
 import torch
@@ -133,6 +134,26 @@ def test_a_changed_zip_is_extracted_again(
         files = write_bilm(seed=seed)
         name = make_zip(tmp_path / "m.zip", *files)
         assert_same_weights(BiLM.from_files(name), BiLM.from_files(*files))
+
+
+def test_what_a_zip_holds_is_on_the_disk_before_it_is_in_the_cache(
+    bilm_files: BiLMFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: List[int] = []  # of what was synced
+    fsync, rename = os.fsync, Path.rename
+
+    def recorded(descriptor: int) -> None:
+        sizes.append(os.fstat(descriptor).st_size)
+        fsync(descriptor)
+
+    def checked(self: Path, target: Path) -> Path:
+        assert sorted(sizes) == sorted(path.stat().st_size for path in self.iterdir())
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    monkeypatch.setattr(Path, "rename", checked)
+    BiLM.from_files(make_zip(tmp_path / "m.zip", *bilm_files))
+    assert len(sizes) == 2
 
 
 def with_flipped_bytes(content: bytes) -> bytes:

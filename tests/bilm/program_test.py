@@ -127,6 +127,12 @@ def test_it_runs_without_this_package(tmp_path: Path) -> None:
     check(lambda character_ids: next(outputs), bilm)
 
 
+def with_hook() -> BiLM:
+    bilm = BiLM(TINY_OPTIONS)
+    bilm.forward_layers[0].register_forward_hook(lambda module, inputs, outcome: outcome)
+    return bilm
+
+
 @pytest.mark.parametrize(
     "make, name, message",
     [
@@ -140,6 +146,8 @@ def test_it_runs_without_this_package(tmp_path: Path) -> None:
             "bilm.pt2",
             "is one of ELMoForManyLangs, expected",
         ),
+        (lambda: BiLM(TINY_OPTIONS).double(), "bilm.pt2", "not all float32 on one device"),
+        (with_hook, "bilm.pt2", "hooks or another forward run at its module 'forward_layers.0'"),
         (lambda: BiLM(TINY_OPTIONS), "bilm.bin", r"expected a name that ends in \.pt2 or \.onnx"),
     ],
 )

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from elmo_plugin import BiLM, Elmo, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.bilm.frozen import CurrentSnapshot
 from tests.closeness import assert_close
 from tests.conftest import TINY_OPTIONS, BiLMFiles, of_allennlp, randomize, with_encoder
 
@@ -322,6 +323,16 @@ class TestWrites:
             thread.join()
         assert not failures
         assert_up_to_date(elmo)
+
+    def test_a_snapshot_that_another_thread_discards(
+        self, elmo: Elmo, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        expected = layers_of(elmo)
+        found = [elmo._snapshot._made]
+        # There is one when it is first read, and then no more.
+        discarded = property(lambda self: found.pop() if found else None, lambda self, made: None)
+        monkeypatch.setattr(CurrentSnapshot, "_made", discarded, raising=False)
+        assert torch.equal(layers_of(elmo), expected)
 
 
 class TestModesOfTorch:

@@ -1,4 +1,7 @@
+import gc
 import inspect
+import weakref
+from dataclasses import replace
 from typing import Any, Dict
 
 import h5py
@@ -7,9 +10,17 @@ import torch
 from torch import Tensor
 
 from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
+from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES, BiLMFiles, allennlp_elmo, of_allennlp
+from tests.conftest import (
+    SENTENCES,
+    TINY_OPTIONS,
+    BiLMFiles,
+    allennlp_elmo,
+    of_allennlp,
+    with_encoder,
+)
 
 # docs/from_allennlp.md, "What differs".
 ALLENNLP_ACCURACY = 1e-5
@@ -217,6 +228,23 @@ class TestStateDict:
             ours.bilm.forward_layers[0].gate_weight, other.bilm.forward_layers[0].gate_weight
         )
 
+    @pytest.mark.parametrize(
+        "options, message",
+        [
+            (
+                replace(TINY_OPTIONS, cell_clip=0.05),
+                r"cell_clip 0\.05, expected 3\.0, as the biLM of the archive",
+            ),
+            (with_encoder(TINY_OPTIONS, activation="tanh"), "encoder .*'tanh'.* expected .*'relu'"),
+        ],
+    )
+    def test_that_of_a_biLM_with_other_options_is_refused(
+        self, options: BiLMOptions, message: str, bilm_files: BiLMFiles, write_bilm: Any
+    ) -> None:
+        elmo = Elmo(*write_bilm(options, name="other"), 1)
+        with pytest.raises(ConfigurationError, match=message):
+            elmo.load_state_dict(Elmo(*bilm_files, 1).state_dict())
+
 
 class TestInPieces:
     """Batches of more than `max_tokens`."""
@@ -308,6 +336,13 @@ class TestOnlyASnapshot:
             assert torch.equal(one(character_ids)["elmo_representations"][0], expected)
             assert not [name for name, _ in one.named_parameters() if "_elmo_lstm" in name]
 
+    def test_the_memory_of_the_bilm_is_free(self, bilm_files: BiLMFiles) -> None:
+        elmo = Elmo(*bilm_files, 1)
+        weights = [weakref.ref(parameter) for parameter in elmo.bilm.parameters()]
+        elmo.keep_only_snapshot()
+        gc.collect()
+        assert all(weight() is None for weight in weights)
+
     @pytest.mark.parametrize("arguments", [{"requires_grad": True}, {"stateful": True}], ids=str)
     def test_where_none_can_run_the_modules_stay(
         self, arguments: Dict[str, Any], bilm_files: BiLMFiles
@@ -376,10 +411,11 @@ class TestWordInputs:
     ) -> None:
         theirs = allennlp_elmo(bilm_files, 1, vocab_to_cache=VOCABULARY, requires_grad=True)
         elmo.load_state_dict(theirs.state_dict())
-        with torch.no_grad():
-            theirs._elmo_lstm._word_embedding.weight.mul_(1.1)
-        with pytest.raises(ConfigurationError, match="vectors of the cached vocabulary that were"):
-            elmo.load_state_dict(theirs.state_dict())
+        vectors = theirs._elmo_lstm._word_embedding.weight.detach()
+        for other in (1.1 * vectors, torch.nan * vectors, vectors.repeat(2, 1), vectors[:, :3]):
+            state_dict = {**theirs.state_dict(), "_elmo_lstm._word_embedding.weight": other}
+            with pytest.raises(ConfigurationError, match="vectors of the cached vocabulary that"):
+                elmo.load_state_dict(state_dict)
 
 
 class NumberMask(torch.nn.Module):

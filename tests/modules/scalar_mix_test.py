@@ -65,6 +65,21 @@ def test_padding_does_not_change_layer_norm_of_real_tokens() -> None:
     assert_close(mix(changed, MASK)[MASK], expected, terms=2 * 16 + 3, scale=10.0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_layer_norm_of_a_large_batch_in_16_bits(dtype: torch.dtype) -> None:
+    # Sums of squares are above 65,504, the largest number of float16.
+    generator = torch.Generator().manual_seed(0)
+    layer = (torch.randn(4, 1000, 64, generator=generator) + 1).to(dtype)
+    mask = torch.ones(4, 1000, dtype=torch.bool)
+    mix = ScalarMix(1, do_layer_norm=True)
+    expected = mix([layer.float()], mask).detach()
+    mixed = mix.to(dtype)([layer], mask)
+    assert mixed.dtype == dtype
+    # Rounded after the normalisation and after the mix, and 1e-4 in place of 1e-13 beside a variance of 1.
+    tolerance = (2 * torch.finfo(dtype).eps + 1e-4) * float(expected.abs().max())
+    torch.testing.assert_close(mixed.float(), expected, rtol=0, atol=tolerance)
+
+
 @pytest.mark.parametrize(
     "weights, message",
     [
