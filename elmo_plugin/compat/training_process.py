@@ -98,9 +98,9 @@ def failure_reason(return_code: int, log_file: Path) -> str:
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
     """
-    Let SIGTERM do within the context what Ctrl-C does, so that no process is left behind; and SIGHUP, by which
-    a terminal that is closed ends its programs, unless `nohup` has them ignore it. Only the main thread may
-    set that; in others nothing changes.
+    Let SIGTERM do within the context what Ctrl-C does, so that no process is left behind; and SIGHUP, with
+    which a closed terminal ends its programs, unless `nohup` has made them ignore it. Only the main thread
+    may set that; in others nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
