@@ -124,9 +124,8 @@ def run(options: PretrainOptions) -> None:
     folder = output / "training"
     _check_output(options, output, folder)
     with claimed_folder(folder, f"OUTPUT: another process is training in {folder}. Wait for it."):
-        if options.overwrite:
-            _remove_training(folder)
-        if not (folder / PLAN_NAME).exists():
+        if options.overwrite or not (folder / PLAN_NAME).exists():
+            _remove_training(folder)  # also what an interrupted call left of it
             _prepare(options, folder)
         content = json.loads((folder / PLAN_NAME).read_text(encoding="utf-8"))
         plan = Plan.from_dict(content["plan"])
@@ -207,15 +206,13 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
         make_plan,
         write_config,
     )
-    from elmo_plugin.pretraining.process import MEASURING_NAME, measured_speed
+    from elmo_plugin.pretraining.process import measured_speed
     from elmo_plugin.pretraining.starting_point import starting_files
     from elmo_plugin.pretraining.text import prepare_text
 
     input_options = replace(CORPUS_OPTIONS, tokenizer=options.tokenizer, column=options.column)
     sources = find_sources(options.text, input_options, options.output)
     heldout = find_sources(options.heldout, input_options) if options.heldout else []
-    for name in ("text", MEASURING_NAME):
-        shutil.rmtree(folder / name, ignore_errors=True)
     start, words = (
         starting_files(options.from_, folder / "start") if options.from_ else (None, None)
     )
@@ -239,7 +236,8 @@ def _export(options: PretrainOptions, output: Path, folder: Path, plan: "Plan") 
     from elmo_plugin.pretraining.plan import RUN_NAME
     from elmo_plugin.pretraining.progress import PROGRESS_NAME, last_progress
 
-    record = last_progress(folder / RUN_NAME / PROGRESS_NAME) or {"seconds": 0.0}
+    planned = {"words": plan.words, "batches": plan.batches, "seconds": 3600 * plan.hours}
+    record = last_progress(folder / RUN_NAME / PROGRESS_NAME) or planned
     kind = (
         f"a biLM of size {options.size}" if options.from_ is None else f"{options.from_}, adapted"
     )
@@ -247,7 +245,7 @@ def _export(options: PretrainOptions, output: Path, folder: Path, plan: "Plan") 
         f"{output.resolve().name}: {kind}, trained by `elmo pretrain` on {plan.text.train_words:,} words.",
         "",
         *(f"- {label}: {value}" for label, value in plan.text.lines().items()),
-        f"- training: {plan.words:,} words read in {plan.batches:,} updates and "
+        f"- training: {record['words']:,} words read in {record['batches']:,} updates and "
         f"{record['seconds'] / 3600:.2f} hours",
     ]
     about = folder / "about.md"

@@ -98,8 +98,9 @@ def failure_reason(return_code: int, log_file: Path) -> str:
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
     """
-    Let SIGTERM do within the context what Ctrl-C does, so that no process is left behind. Only the main
-    thread may set that; in others nothing changes.
+    Let SIGTERM do within the context what Ctrl-C does, so that no process is left behind; and SIGHUP, with
+    which a closed terminal ends its programs, unless `nohup` has made them ignore it. Only the main thread
+    may set that; in others nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -108,11 +109,17 @@ def sigterm_interrupts() -> Iterator[None]:
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGTERM, interrupt)
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    previous = {
+        number: signal.signal(number, interrupt)
+        for number in numbers
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _signal_group(process: subprocess.Popen, number: signal.Signals) -> None:

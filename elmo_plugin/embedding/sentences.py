@@ -1,7 +1,6 @@
 """Read sentences from text, `.gz`, standard input and Parquet, check them, and split them into tokens."""
 
 import glob
-import io
 import os
 import re
 import sys
@@ -9,11 +8,23 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import (
+    IO,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Tuple,
+    Union,
+)
 
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.text import FileName, decoded_lines, open_text, split_tokens
+from elmo_plugin.files.text import FileName, decoded_lines, open_text, split_tokens, unreadable
 
 STANDARD_INPUT = "-"
 # Added to the path of an output: the folder that keeps finished parts until the output is complete.
@@ -182,9 +193,24 @@ class SentenceSource:
             nullcontext(self._file) if self._path is None else open_text(self._path, self.name)
         )
         with opened as file:
-            is_text = isinstance(file, io.TextIOBase)
-            for line in file if is_text else decoded_lines(file, self.name, "one sentence"):
+            if isinstance(file.read(0), str):
+                lines = _lines_of_text(file, self.name)
+            else:
+                lines = decoded_lines(file, self.name, "one sentence")
+            for line in lines:
                 yield line, None
+
+
+def _lines_of_text(file: Iterable[str], name: str) -> Iterator[str]:
+    """
+    Yield the lines of a file that is open for reading text, without a byte order mark. Raise
+    `ConfigurationError` if it cannot be decoded.
+    """
+    try:
+        for index, line in enumerate(file):
+            yield line if index > 0 else line.removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise unreadable(name, error) from error
 
 
 class _ParquetColumn:
@@ -298,13 +324,16 @@ def find_sources(
     """
     if isinstance(inputs, (str, PathLike)) or hasattr(inputs, "read"):
         inputs = [inputs]
-    found: Dict[Any, None] = {}
+    found: Dict[Any, Any] = {}
     for one in inputs:
-        is_path = isinstance(one, (str, PathLike)) and str(one) != STANDARD_INPUT
-        found.update(dict.fromkeys(_file_names(str(one), output) if is_path else [one]))
+        if not isinstance(one, (str, PathLike)) or str(one) == STANDARD_INPUT:
+            found[one] = one
+            continue
+        for name in _file_names(str(one), output):
+            found.setdefault(os.path.abspath(name), name)
     if not found:
         raise ConfigurationError("input: found none, expected files or folders. Name them.")
-    return [SentenceSource(one, options) for one in found]
+    return [SentenceSource(one, options) for one in found.values()]
 
 
 def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:

@@ -11,7 +11,6 @@ from typing import Any, Dict, List, Optional, Sequence, Union
 import torch
 from allennlp.common import Params
 from allennlp.models import Model
-from torch import Tensor
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
@@ -19,7 +18,7 @@ from elmo_plugin.bilm.softmax import BIAS, SOFTMAX_GROUP, WEIGHT
 from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.compat.archives import archive_files, opened_archive, save_archive
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.output import replaced_file, replaced_files
 from elmo_plugin.files.text import FileName, read_json, read_text
 from elmo_plugin.pretraining.corpus import words_of
 from elmo_plugin.pretraining.model import BiLMTrainingModel
@@ -89,17 +88,21 @@ def export_model(
 
 
 def _save_bilm(bilm: BiLM, model: Model, folder: Path, dtype: str) -> List[Path]:
-    paths = options_file, weight_file, vocabulary_file = [folder / name for name in _BILM_NAMES]
+    options_file, weight_file, vocabulary_file = paths = [folder / name for name in _BILM_NAMES]
     folder.mkdir(parents=True, exist_ok=True)
-    datasets: Dict[str, Tensor] = {}
-    if isinstance(model, BiLMTrainingModel):
-        softmax = model.softmax.exact()
-        datasets[f"{SOFTMAX_GROUP}/{WEIGHT}"] = softmax.weight
-        datasets[f"{SOFTMAX_GROUP}/{BIAS}"] = softmax.bias
-        LMVocabulary(words_of(model.vocab)).to_file(vocabulary_file)
-    else:
-        paths.remove(vocabulary_file)
-    save_model(bilm, options_file, weight_file, dtype, datasets)
+    if not isinstance(model, BiLMTrainingModel):
+        save_model(bilm, options_file, weight_file, dtype)
+        vocabulary_file.unlink(missing_ok=True)  # of another model
+        return [options_file, weight_file]
+    softmax = model.softmax.exact()
+    datasets = {
+        f"{SOFTMAX_GROUP}/{WEIGHT}": softmax.weight,
+        f"{SOFTMAX_GROUP}/{BIAS}": softmax.bias,
+    }
+    # Together: with other words, a softmax would give wrong probabilities.
+    with replaced_files(weight_file, vocabulary_file, options_file) as (weights, words, options):
+        LMVocabulary(words_of(model.vocab)).to_file(words)
+        save_model(bilm, options, weights, dtype, datasets)
     return paths
 
 

@@ -186,6 +186,8 @@ def make_plan(
     loader, trainer = config["data_loader"], config["trainer"]
     batch_words = loader["rows"] * loader["unroll_steps"]
     epoch_batches = max(1, text.predictions // batch_words)
+    if loader.get("batches_per_epoch") is not None:  # of the user's config
+        epoch_batches = min(epoch_batches, loader["batches_per_epoch"])
     batch_seconds = batch_words / words_per_second
     validation_seconds = (text.heldout_words + text.heldout_sentences) / words_per_second
     if settings.epochs is not None:

@@ -12,8 +12,9 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tupl
 from tqdm import tqdm
 
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.embedding.sentences import SentenceSource
+from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import split_tokens
 
 # In the folder that `prepare_text` writes.
 TRAIN_PATTERN, HELDOUT_NAME = "text/train-*.txt.gz", "text/heldout.txt"
@@ -24,6 +25,8 @@ HELDOUT_SHARE = 0.05
 
 # A file of sentences of ordinary length has some 13 MB, which training holds in memory for each direction.
 SENTENCES_PER_FILE = 100_000
+# All files are open at the same time, and some systems allow a process 256.
+MAX_FILES = 200
 
 # A softmax learns little about words that are rarer.
 MIN_COUNT, MIN_COUNT_OF_LITTLE_TEXT = 3, 2
@@ -89,7 +92,10 @@ def prepare_text(
     `ConfigurationError` as `SentenceSource`, and if too few sentences are left.
     """
     (folder / "text").mkdir(parents=True, exist_ok=True)
-    sources = [_as_file(source, folder / "text") for source in sources]
+    sources = [
+        source if source.is_file else _copy(source, folder / "text" / f"input-{number}.txt.gz")
+        for number, source in enumerate(sources)
+    ]
     num_sentences = [
         sum(1 for _ in _progress(source.texts(), f"counting {source.name}")) for source in sources
     ]
@@ -98,7 +104,7 @@ def prepare_text(
         heldout_from = f"from {', '.join(source.name for source in heldout_sources)}"
     else:
         train, heldout, heldout_from = _split(sources, num_sentences)
-    num_files = -(-sum(num_sentences) // SENTENCES_PER_FILE)
+    num_files = min(-(-sum(num_sentences) // SENTENCES_PER_FILE), MAX_FILES)
     counts, num_train = _write_train(train, folder, num_files)
     num_heldout, num_heldout_words = _write_heldout(heldout, folder / HELDOUT_NAME)
     if num_train == 0 or num_heldout == 0:
@@ -127,15 +133,12 @@ def prepare_text(
     )
 
 
-def _as_file(source: SentenceSource, folder: Path) -> SentenceSource:
-    """Copy what can be read only once, such as standard input."""
-    if source.is_file:
-        return source
-    path = folder / "input.txt.gz"
+def _copy(source: SentenceSource, path: Path) -> SentenceSource:
+    """Copy what can be read only once, such as standard input. The copy is of tokens."""
     with gzip.open(path, "wt", encoding="utf-8", compresslevel=1) as file:
         for tokens in _progress(_tokens([source]), f"reading {source.name}"):
             file.write(" ".join(tokens) + "\n")
-    return SentenceSource(path, source.options)
+    return SentenceSource(path, CORPUS_OPTIONS)
 
 
 def _split(
@@ -191,7 +194,12 @@ def _write_train(
 
 
 def _tokens(sources: Iterable[SentenceSource]) -> Iterator[List[str]]:
-    return (sentence.tokens for source in sources for sentence in source.sentences())
+    """Yield sentences as training reads them: tokens of a Parquet file are split at white space in them."""
+    return (
+        split_tokens(" ".join(sentence.tokens))
+        for source in sources
+        for sentence in source.sentences()
+    )
 
 
 def _progress(items: Iterable, description: str) -> Iterable:

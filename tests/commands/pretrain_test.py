@@ -20,6 +20,7 @@ from elmo_plugin.commands import pretrain
 from elmo_plugin.commands.main import main
 from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.pretraining import process
+from elmo_plugin.pretraining.progress import last_progress
 from tests.conftest import FIXTURES, REPOSITORY
 
 TEXT = str(FIXTURES / "lm" / "train-*.txt")
@@ -108,6 +109,16 @@ def test_a_wrong_size_is_an_error_before_the_text_is_read(folder: Path, capsys: 
     assert [path.name for path in (folder / "out" / "training").iterdir()] == ["lock"]
 
 
+def test_what_a_call_without_a_plan_left_is_not_resumed(folder: Path, capsys: Any) -> None:
+    """As after --overwrite, if the process was killed while it removed the previous training."""
+    run = folder / "out" / "training" / "run"
+    run.mkdir(parents=True)
+    (run.parent / "lock").touch()
+    (run / "metrics.json").write_text("{}")
+    error_of("in.txt out --resume", capsys)
+    assert [path.name for path in run.parent.iterdir()] == ["lock"]
+
+
 def test_a_training_of_another_process_is_not_overwritten(folder: Path, capsys: Any) -> None:
     training = folder / "out" / "training"
     with claimed_folder(training, "is free"):
@@ -147,7 +158,9 @@ def test_text_becomes_a_model(capsys: Any) -> None:
     assert names == {"options.json", "weights.hdf5", "vocab.txt", "README.md", "training"}
     assert BiLM.from_files("out").options.cell_size == 24
     card = Path("out/README.md").read_text()
-    assert "license: cc0-1.0" in card and "words read in" in card
+    assert "license: cc0-1.0" in card
+    record = last_progress(Path("out/training/run/progress.jsonl"))
+    assert f"{record['words']:,} words read in {record['batches']:,} updates" in card
     assert f"perplexity {perplexity:.4g}" in card
     # It is scored with its own softmax.
     main(["score", str(Path("out/training/text/heldout.txt")), "--model", "out"])

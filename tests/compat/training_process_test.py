@@ -18,6 +18,7 @@ from elmo_plugin.compat.training_process import (
     stop_training,
     train_command,
 )
+from tests.conftest import REPOSITORY
 
 
 def test_a_config_is_a_file_or_an_experiment_of_the_package(
@@ -69,12 +70,52 @@ def test_what_a_process_has_started_is_stopped_with_it(tmp_path: Path) -> None:
     assert state.stdout.strip()[:1] in ("", "Z")
 
 
-def test_sigterm_interrupts_as_ctrl_c() -> None:
-    previous = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), sigterm_interrupts():
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(10)
-    assert signal.getsignal(signal.SIGTERM) is previous
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_end_of_a_terminal_stops_what_a_process_has_started(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    program = """
+from pathlib import Path
+from elmo_plugin.compat.training_process import *
+with sigterm_interrupts():
+    process = start_training(["sleep", "100"], Path("log"))
+    try:
+        print(process.pid, flush=True)
+        process.wait()
+    finally:
+        stop_training([process])
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        text=True,
+        # As a test that runs under nohup would pass it on.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
+    child = int(parent.stdout.readline())  # type: ignore[union-attr]
+    parent.send_signal(number)
+    _, error = parent.communicate()
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(child)], capture_output=True, text=True)
+    if is_left := state.stdout.strip()[:1] not in ("", "Z"):
+        os.kill(child, signal.SIGKILL)
+    assert not is_left
+    assert "KeyboardInterrupt" in error
+
+
+def test_signals_do_afterwards_what_they_did_before() -> None:
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        handlers = list(map(signal.getsignal, numbers))
+        with sigterm_interrupts():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGTERM) not in handlers
+        assert list(map(signal.getsignal, numbers)) == handlers
+    finally:
+        signal.signal(signal.SIGHUP, previous)
 
 
 @pytest.mark.parametrize(

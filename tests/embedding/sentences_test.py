@@ -1,8 +1,10 @@
+import codecs
 import gzip
 import io
 import os
 import pickle
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Union
@@ -82,6 +84,19 @@ class TestSentences:
             assert sentences_of(file) == [(0, "a", ["a"]), (1, "b", ["b"])]
             assert not file.closed
 
+    def test_open_files_of_text_may_be_of_any_class(self, write: Any) -> None:
+        path = write("\ufeffa é\nb\n")  # with a byte order mark
+        expected = [(0, "a é", ["a", "é"]), (1, "b", ["b"])]
+        with open(path, encoding="utf-8") as file:
+            assert sentences_of(file) == expected
+        with codecs.open(str(path), "r", "utf-8") as reader:
+            assert sentences_of(reader) == expected
+        for mode in ("w+", "w+b"):
+            with tempfile.NamedTemporaryFile(mode) as temporary:
+                path_of_copy = Path(temporary.name)
+                path_of_copy.write_bytes(path.read_bytes())
+                assert sentences_of(temporary) == expected
+
 
 class TestBadInput:
     @pytest.mark.parametrize(
@@ -102,6 +117,14 @@ class TestBadInput:
     ) -> None:
         with pytest.raises(ConfigurationError, match=match):
             sentences_of(write(content), **options)
+
+    def test_an_open_file_that_cannot_be_decoded_is_named(self, write: Any) -> None:
+        message = r"in\.txt: cannot be read \('utf-8' codec"
+        with (
+            open(write(b"a\n\xff\n"), encoding="utf-8") as file,
+            pytest.raises(ConfigurationError, match=message),
+        ):
+            sentences_of(file)
 
     @pytest.mark.parametrize("name", ["missing.txt", "."])
     def test_a_file_that_cannot_be_opened_is_named(self, name: str) -> None:
@@ -244,6 +267,10 @@ class TestFinding:
         self, folder: Path, inputs: Any, names: List[str]
     ) -> None:
         assert [source.name for source in find_sources(inputs)] == names
+
+    def test_no_file_is_read_twice_however_it_is_named(self, folder: Path) -> None:
+        inputs = ["texts/../d.txt", "./d.txt", folder / "d.txt", "*.txt", "."]
+        assert [source.name for source in find_sources(inputs)] == ["texts/../d.txt"]
 
     def test_the_output_is_not_an_input(self, folder: Path) -> None:
         for name in ("texts/out/part.txt", "texts/out.partial/part.txt"):

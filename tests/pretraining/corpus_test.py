@@ -6,12 +6,18 @@ from typing import List
 
 import pytest
 import torch
-from allennlp.data import Batch
+from allennlp.data import Batch, Vocabulary
 
 from elmo_plugin import batch_to_ids
+from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import BiLMReader
-from elmo_plugin.pretraining.corpus import find_corpus, read_sentences
+from elmo_plugin.pretraining.corpus import (
+    LMWordVocabulary,
+    find_corpus,
+    read_sentences,
+    words_of,
+)
 
 
 @pytest.fixture
@@ -70,6 +76,17 @@ def test_sentences_are_predicted_in_both_directions_and_padding_is_zero(
     assert batch["forward_targets"].tolist() == [[3, 4, 2, 1], [2, 1, 0, 0]]
     assert batch["backward_targets"].tolist() == [[2, 4, 3, 0], [2, 0, 0, 0]]
     assert batch["forward_targets"].dtype == torch.long
+
+
+def test_words_are_the_same_after_they_were_in_an_archive(tmp_path: Path) -> None:
+    # AllenNLP gives a meaning of their own to the first three.
+    words = ["@@NEWLINE@@", "@@UNKNOWN@@", "@@PADDING@@", "a\0b", "\x1b[0m", "\ufeff", "a\u00a0b"]
+    path = tmp_path / "vocab.txt"
+    LMVocabulary([*SPECIALS, *words]).to_file(path)
+    vocab = LMWordVocabulary.from_vocabulary_file(str(path))
+    vocab.save_to_files(str(tmp_path / "vocabulary"))
+    for of_archive in (vocab, Vocabulary.from_files(str(tmp_path / "vocabulary"))):
+        assert words_of(of_archive)[3:] == words
 
 
 def test_an_archive_is_read_with_its_own_words_if_the_file_is_gone(

@@ -14,6 +14,7 @@ from allennlp.modules.elmo import Elmo as AllenNlpElmo
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.commands.main import main
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.pretraining import export
 from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.pretraining.starting_point import bilm_in
 from tests.closeness import assert_close
@@ -65,6 +66,27 @@ def test_the_command_writes_float16_and_prints_the_files(
     assert f"- {num_parameters:,} parameters\n" in facts and "perplexity" not in facts
 
 
+def test_weights_and_the_words_of_another_model_are_never_together(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive_file = pretrained / "run" / "model.tar.gz"
+    names = ("options.json", "weights.hdf5", "vocab.txt")
+    for name in names:
+        (tmp_path / name).write_text("old")
+
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(export, "save_model", interrupted)
+        export_model(archive_file, tmp_path, overwrite=True)
+    assert {path.name for path in tmp_path.iterdir()} == set(names)
+    assert all((tmp_path / name).read_text() == "old" for name in names)
+    export_model(archive_file, tmp_path, overwrite=True)
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (pretrained / "export" / name).read_bytes()
+
+
 def train_tagger(folder: Path, **overrides: Any) -> Any:
     experiment = FIXTURES / "ner" / "tiny" / "experiment_elmo.jsonnet"
     return train(folder, experiment, **{"trainer.num_epochs": 1, **overrides})
@@ -92,7 +114,10 @@ def test_a_task_archive_with_a_model_of_elmoformanylangs(tmp_path: Path) -> None
 
 def test_the_bilm_of_a_task_archive(tmp_path: Path) -> None:
     train_tagger(tmp_path / "run")
-    files = export_model(tmp_path / "run" / "model.tar.gz", tmp_path / "export")
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "vocab.txt").write_text("of another model")
+    files = export_model(tmp_path / "run" / "model.tar.gz", tmp_path / "export", overwrite=True)
+    assert not (tmp_path / "export" / "vocab.txt").exists()
     assert [file.name for file in files] == ["options.json", "weights.hdf5", "README.md"]
     original = BiLM.from_files(FIXTURES / "bilm" / "tiny")
     for mine, theirs in zip(BiLM.from_files(*files[:2]).parameters(), original.parameters()):

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import pytest
 from hypothesis import given
@@ -143,6 +143,18 @@ def test_a_config_of_ones_own_keeps_its_rows_and_rates(tmp_path: Path) -> None:
     assert config["data_loader"]["rows"] == 7
     assert config["trainer"]["learning_rate_scheduler"] is None
     assert plan.words == plan.batches * 7 * 20
+
+
+@pytest.mark.parametrize("epochs", [2, None])
+def test_epochs_of_a_config_of_ones_own_stay_short(epochs: Optional[int], tmp_path: Path) -> None:
+    own = tmp_path / "own.jsonnet"
+    own.write_text(
+        f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ data_loader+: {{ batches_per_epoch: 50 }} }}"
+    )
+    config, plan = planned(replace(NEW, size=str(own), epochs=epochs))
+    assert config["data_loader"]["batches_per_epoch"] == 50
+    assert plan.epochs == config["trainer"]["num_epochs"] == (epochs or NEW.max_epochs)
+    assert plan.batches == 50 * plan.epochs
 
 
 def test_what_is_no_config_is_an_error(tmp_path: Path) -> None:

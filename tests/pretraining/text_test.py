@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import resource
 from collections import Counter
 from pathlib import Path
 from typing import Any, List
@@ -78,6 +79,23 @@ def test_training_files_have_sentences_from_everywhere(
     assert files == [lines[start:95:4] for start in range(4)]
 
 
+def test_long_text_does_not_need_more_files_than_a_process_may_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    num_open = len(list(Path("/dev/fd").iterdir()))
+    monkeypatch.setattr(text_module, "SENTENCES_PER_FILE", 1)
+    lines = [f"sentence number {number}" for number in range(500)]
+    # As on macOS, which has 256 with those that a program has opened itself.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (num_open + 250, limits[1]))
+    try:
+        prepare(tmp_path, lines)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    train = [line for lines in train_files(tmp_path) for line in lines]
+    assert sorted(train) == sorted(lines[:475])
+
+
 def test_held_out_text_of_ones_own_is_all_that_is_held_out(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("held out\n" * 3)
     heldout = [SentenceSource(tmp_path / "mine.txt", OPTIONS)]
@@ -115,3 +133,34 @@ def test_what_is_no_text_is_an_error_that_names_the_line(tmp_path: Path) -> None
     (tmp_path / "in.txt").write_bytes(b"fine\n\xff\n")
     with pytest.raises(ConfigurationError, match=r"in\.txt, line 2.*expected UTF-8"):
         prepare_text([SentenceSource(tmp_path / "in.txt", OPTIONS)], [], tmp_path / "out", 1000)
+
+
+def test_several_pipes_are_all_read(tmp_path: Path) -> None:
+    sources = find_sources([io.StringIO("a b\n" * 10), io.StringIO("c d\n" * 10)], OPTIONS)
+    prepared = prepare_text(sources, [], tmp_path / "out", 1000)
+    assert prepared.train_sentences == 19
+    assert Counter(train_files(tmp_path)[0]) == {"a b": 10, "c d": 9}
+
+
+def test_text_that_can_be_read_once_is_split_once(tmp_path: Path) -> None:
+    # spaCy's rules split what they have split again: "I", "'m" into "I", "'", "m".
+    options = InputOptions(tokenizer="spacy", skip_blank=True, accept_control_characters=True)
+    sources = find_sources(io.StringIO("I'm gonna go\n" * 2), options)
+    prepare_text(sources, [], tmp_path / "out", 1000)
+    assert train_files(tmp_path) == [["I 'm gon na go"]]
+
+
+def test_tokens_with_white_space_are_counted_as_they_are_read_in_training(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip(
+        "pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed"
+    )
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")
+    rows = [["New York", "", "10\u00a0000"], ["two\nlines"]] * 2
+    parquet.write_table(pyarrow.table({"sentence": rows}), tmp_path / "in.parquet")
+    sources = [SentenceSource(tmp_path / "in.parquet", OPTIONS)]
+    prepared = prepare_text(sources, [], tmp_path / "out", 1000)
+    assert train_files(tmp_path) == [["New York 10 000", "two lines", "New York 10 000"]]
+    assert (prepared.train_sentences, prepared.train_words) == (3, 10)
+    assert (prepared.heldout_sentences, prepared.heldout_words) == (1, 2)
+    words = (tmp_path / "out" / VOCABULARY_NAME).read_text().split("\n")
+    assert words == ["<S>", "</S>", "<UNK>", "000", "10", "New", "York", ""]
