@@ -13,6 +13,7 @@ import warnings
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List
 
+from elmo_plugin.compat.archive_configs import check_config, known_classes_only, patch_class_names
 from elmo_plugin.compat.environment import check_environment
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.compressed import BoundedGzipFile
@@ -238,9 +239,9 @@ def _patch_test_after_distributed_training() -> None:
 
 def _patch_archives() -> None:
     """
-    Accept the name of a task model that comes with this package wherever AllenNLP loads an archive, and check
-    the members of archives, which AllenNLP extracted with any names and links: a member `../../x` was written
-    outside of its folder.
+    Accept the name of a task model that comes with this package wherever AllenNLP loads an archive. Check the
+    members of archives, which AllenNLP extracted with any names and links (a member `../../x` was written
+    outside of its folder), and their configs, see `archive_configs`.
     """
     from allennlp.common.file_utils import cached_path
     from allennlp.models import archival
@@ -249,18 +250,24 @@ def _patch_archives() -> None:
 
     @functools.wraps(cached_path)
     def find_archive(archive_file: FileName, *args: Any, **kwargs: Any) -> str:
-        return cached_path(archive_path(archive_file), *args, **kwargs)
+        found = cached_path(archive_path(archive_file), *args, **kwargs)
+        if os.path.isdir(found):
+            check_config(found, archive_file)
+        return found
 
     archival.cached_path = find_archive
     archival.extracted_archive = _extracted_archive
+    patch_class_names()
+    for name in ("_load_dataset_readers", "_load_model"):
+        setattr(archival, name, known_classes_only(getattr(archival, name)))
 
 
 @contextmanager
 def _extracted_archive(resolved_archive_file: FileName, cleanup: bool = True) -> Iterator[str]:
     """
     Extract a model archive to a temporary folder, as AllenNLP's function of this name does; without `cleanup`
-    the folder remains. If a member is refused (see `_checked_members`), or the archive expands too far (see
-    `BoundedGzipFile`), extracted files are removed.
+    the folder remains. If a member is refused (see `_checked_members`), the archive expands too far (see
+    `BoundedGzipFile`), or its config is refused (see `check_config`), extracted files are removed.
     """
     folder = tempfile.mkdtemp()
     try:
@@ -271,6 +278,7 @@ def _extracted_archive(resolved_archive_file: FileName, cleanup: bool = True) ->
             # Python versions before 2023 have no filter.
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
             archive.extractall(folder, _checked_members(archive, resolved_archive_file))
+        check_config(folder, resolved_archive_file)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

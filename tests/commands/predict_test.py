@@ -178,7 +178,7 @@ def test_lines_without_a_prediction_are_numbered_and_counted(
     "arguments, message",
     [
         (["no.tar.gz", INPUTS], "no.tar.gz"),
-        ([INPUTS, INPUTS], "cannot be loaded as an archive (ReadError: not a gzip"),
+        ([INPUTS, INPUTS], "cannot be loaded as an archive (BadGzipFile: Not a gzip"),
         (["cut.tar.gz", INPUTS], "cut.tar.gz: cannot be loaded as an archive (EOFError: "),
         (["ARCHIVE", "no.jsonl"], "no.jsonl"),
         (["ARCHIVE", "long.jsonl"], "long.jsonl, line 1: found a line of more than 1,000,000 b"),
