@@ -18,10 +18,18 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from attacks import crashes, models, parsers, threads
+from attacks import archives, crashes, models, parsers, threads
 from attacks.trials import Attack, Failure, Outcome, as_table, by_name, generator, run_attack
 
-ATTACKS = by_name([*crashes.ATTACKS, *models.ATTACKS, *parsers.ATTACKS, *threads.ATTACKS])
+ATTACKS = by_name(
+    [
+        *archives.ATTACKS,
+        *crashes.ATTACKS,
+        *models.ATTACKS,
+        *parsers.ATTACKS,
+        *threads.ATTACKS,
+    ]
+)
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ def patch_class_names() -> None:
     """
     from allennlp.common import Registrable
 
-    resolve = Registrable.resolve_class_name.__func__  # type: ignore[attr-defined]
+    resolve = Registrable.resolve_class_name.__func__
 
     @functools.wraps(resolve)
     def resolve_known(cls: Any, name: str) -> Tuple[Any, Optional[str]]:
