@@ -147,7 +147,9 @@ def _watch(
                 process.join(5)
                 continue
             if kind == "failure":
-                add(value)
+                # What it has sent before it is killed may be more.
+                if len(outcome.failures) < max_failures:
+                    add(value)
                 if len(outcome.failures) >= max_failures:
                     process.kill()
             else:

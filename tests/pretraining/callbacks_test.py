@@ -320,7 +320,8 @@ def test_a_killed_process_is_recovered_by_another(
 def test_another_number_of_workers_is_refused() -> None:
     saving, loading = BiLMStateCallback(""), BiLMStateCallback("")
     saving.on_start(SimpleNamespace(model=build()))
-    loading.load_state_dict({"workers": saving.state_dict()["workers"] * 2})
+    state = saving.state_dict()
+    loading.load_state_dict({**state, "workers": state["workers"] * 2})
     with pytest.raises(ConfigurationError, match=r"has the states of 2 workers, expected .* of 1"):
         loading.on_start(SimpleNamespace(model=build()))
 
