@@ -159,8 +159,7 @@ def _compressed(data: bytes) -> bytes:
 def changed_contents(random: Random, contents: Contents) -> Contents:
     """Damage one or two files of a model, or leave one out."""
     contents = dict(contents)
-    for _ in range(random.randint(1, 2)):
-        name = random.choice(list(contents))
+    for name in random.sample(list(contents), random.randint(1, 2)):
         data = contents[name]
         if random.random() < 0.1:
             del contents[name]
@@ -172,18 +171,13 @@ def changed_contents(random: Random, contents: Contents) -> Contents:
             contents[name] = odd_lines(random).encode("utf-8", "surrogatepass")
         else:
             contents[name] = mutated_bytes(random, data)
-        if not contents:
-            break
     return contents
 
 
 def _hostile_config(random: Random, data: bytes) -> bytes:
     if random.random() < 0.1:
         return random.choice(PROGRAMS).encode()
-    try:
-        config = json.loads(data)
-    except ValueError:  # it was changed already
-        return data
+    config = json.loads(data)
     if random.random() < 0.5:
         return json.dumps(_bounded(mutated_json(random, config))).encode()
     parents = [config]

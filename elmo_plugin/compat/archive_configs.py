@@ -1,4 +1,4 @@
-"""Configs of archives, which strangers may have written: what they name runs no other code than classes."""
+"""Checks of archives, which strangers may have made: their configs run no other code than known classes."""
 
 import functools
 import sys

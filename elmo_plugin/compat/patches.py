@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List
 from elmo_plugin.compat.archive_configs import check_config, known_classes_only, patch_class_names
 from elmo_plugin.compat.environment import check_environment
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.compressed import BoundedGzipFile
+from elmo_plugin.files.compressed import BoundedGzipFile, check_zip
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName
 
@@ -241,7 +241,7 @@ def _patch_archives() -> None:
     """
     Accept the name of a task model that comes with this package wherever AllenNLP loads an archive. Check the
     members of archives, which AllenNLP extracted with any names and links (a member `../../x` was written
-    outside of its folder), and their configs, see `archive_configs`.
+    outside of its folder), their configs, see `archive_configs`, and the size of their weights.
     """
     from allennlp.common.file_utils import cached_path
     from allennlp.models import archival
@@ -255,8 +255,17 @@ def _patch_archives() -> None:
             check_config(found, archive_file)
         return found
 
+    get_weights_path = archival.get_weights_path
+
+    @functools.wraps(get_weights_path)
+    def find_weights(folder: FileName) -> str:
+        path = get_weights_path(folder)
+        check_zip(path)
+        return path
+
     archival.cached_path = find_archive
     archival.extracted_archive = _extracted_archive
+    archival.get_weights_path = find_weights
     patch_class_names()
     for name in ("_load_dataset_readers", "_load_model"):
         setattr(archival, name, known_classes_only(getattr(archival, name)))

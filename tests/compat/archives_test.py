@@ -5,6 +5,7 @@ import resource
 import shutil
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
@@ -353,6 +354,14 @@ def test_classes_of_imported_modules_can_be_named(names: Path) -> None:
         config["dataset_reader"]["type"] = "elmo_plugin.tasks.ner.NerReader"
 
     assert_same_weights(change_config(change, names), names / "tiny_ner")
+
+
+def test_weights_that_expand_a_thousandfold_are_refused(names: Path) -> None:
+    folder = change_config(lambda config: None, names)
+    with zipfile.ZipFile(folder / "weights.th", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("weights/data/0", bytes(20_000_000))
+    with pytest.raises(ConfigurationError, match=r"weights\.th: its .* expand to 20,000,000"):
+        load_archive(folder)
 
 
 @pytest.mark.parametrize("is_folder", [True, False])
