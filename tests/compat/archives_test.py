@@ -135,6 +135,7 @@ def test_a_name_hides_no_file_or_folder(names: Path) -> None:
             "size mismatch for .*: copying",
         ),
         ("weights.th", lambda content: content[:500], "cannot be read as weights"),
+        ("weights.th", lambda c: c.replace(b"PK\1\2", b"PK\1\1"), "BadZipFile: Bad magic number"),
         ("weights.th", None, "No such file"),
     ],
 )
