@@ -18,7 +18,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from attacks import archives, crashes, models, parsers, threads
+from attacks import archives, crashes, models, parsers, requests, threads
 from attacks.trials import Attack, Failure, Outcome, as_table, by_name, generator, run_attack
 
 ATTACKS = by_name(
@@ -27,6 +27,7 @@ ATTACKS = by_name(
         *crashes.ATTACKS,
         *models.ATTACKS,
         *parsers.ATTACKS,
+        *requests.ATTACKS,
         *threads.ATTACKS,
     ]
 )

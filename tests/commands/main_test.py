@@ -225,6 +225,14 @@ class TestErrors:
         assert message in error_of([*words.split(), *MODEL * with_model], capsys)
         assert os.listdir() == ["in.txt"]
 
+    @pytest.mark.parametrize("word", ["a\u2028b", "a\r", "\x85", "\x1b[31m"])
+    @pytest.mark.parametrize("words", [["score", "in.txt"], ["score"]])
+    def test_words_that_break_lines_or_control_the_terminal_are_escaped(
+        self, words: List[str], word: str, capsys: Any
+    ) -> None:
+        line = error_of([*words, word], capsys)
+        assert line.isprintable() and repr(word)[1:-1] in line
+
     @pytest.mark.parametrize(
         "words",
         [
