@@ -69,7 +69,6 @@ PROGRAMS = [
 NAMES = [
     "../planted.json",
     "../../../planted.hdf5",
-    "/planted.json",
     "a/../../planted.pkl",
     "..\\..\\planted.json",
     "C:\\planted.json",
@@ -239,9 +238,11 @@ def hostile_zip(random: Random, contents: Contents, path: Path) -> bool:
         (zipfile.ZipInfo(random.choice(["", "a/b/"]) + name), contents[name]) for name in contents
     ]
     for _ in range(random.choice([0, 1, 2])):
-        member = zipfile.ZipInfo(random.choice([*NAMES, *contents]))
+        member = zipfile.ZipInfo(
+            random.choice([*NAMES, os.path.abspath("planted.json"), *contents])
+        )
         member.external_attr = random.choice([0, 0o120777, 0o060666, 0o040755]) << 16  # a link
-        data = random.choice([b"{}", b"../../planted", b"/planted", BOMB])
+        data = random.choice([b"{}", b"../../planted", BOMB])
         members.insert(random.randint(0, len(members)), (member, data))
     if random.random() < 0.02:
         members += [(zipfile.ZipInfo(f"{number}.json"), b"") for number in range(5000)]
@@ -360,7 +361,9 @@ def hostile_tar(random: Random, contents: Contents, path: Path) -> bool:
     members = [(tarfile.TarInfo(name), data) for name, data in contents.items()]
     is_exact = random.random() < 0.1
     for _ in range(0 if is_exact else random.choice([1, 2])):
-        member = tarfile.TarInfo(random.choice([*NAMES, *contents]))
+        member = tarfile.TarInfo(
+            random.choice([*NAMES, os.path.abspath("planted.json"), *contents])
+        )
         member.type = random.choice([*b"0123456", *b"000SLKx7"]).to_bytes(1, "little")
         member.linkname = random.choice(["../planted", "/etc/hostname", "config.json", "link", "."])
         member.mode = random.choice([0, 0o644, 0o7777])
