@@ -158,7 +158,9 @@ def _compressed(data: bytes) -> bytes:
 def changed_contents(random: Random, contents: Contents) -> Contents:
     """Damage one or two files of a model, or leave one out."""
     contents = dict(contents)
-    for name in random.sample(list(contents), random.randint(1, 2)):
+    # The config more often: it says most, and is one of many files.
+    names = random.sample(list(contents), random.randint(1, 2))
+    for name in ["config.json"] if random.random() < 0.3 else names:
         data = contents[name]
         if random.random() < 0.1:
             del contents[name]
@@ -179,18 +181,26 @@ def _hostile_config(random: Random, data: bytes) -> bytes:
     config = json.loads(data)
     if random.random() < 0.5:
         return json.dumps(_bounded(mutated_json(random, config))).encode()
-    parents = [config]
-    for parent in parents:
-        values = parent.values() if isinstance(parent, dict) else parent
-        parents.extend(value for value in values if isinstance(value, (dict, list)) and value)
-    parent = random.choice(parents)
-    key = random.choice(list(parent)) if isinstance(parent, dict) else random.randrange(len(parent))
+    # Parts that are built from their type, and the others.
+    parts: List[Tuple[Any, Any]] = [(config, key) for key in config]
+    for parent, key in parts:
+        value = parent[key]
+        if isinstance(value, (dict, list)):
+            parts.extend(
+                (value, inner)
+                for inner in (value if isinstance(value, dict) else range(len(value)))
+            )
+    built = [
+        (parent, key) for parent, key in parts if key == "type" or "type" in _keys(parent[key])
+    ]
+    parent, key = random.choice(random.choice([parts, built or parts]))
     changed = random.choice(CLASSES)
-    is_name = random.random() < 0.3
-    parent["type" if is_name and isinstance(parent, dict) else key] = (
-        changed["type"] if is_name else changed
-    )
+    parent[key] = changed["type"] if key == "type" or random.random() < 0.3 else changed
     return json.dumps(config).encode()
+
+
+def _keys(value: Any) -> Any:
+    return value if isinstance(value, dict) else ()
 
 
 def _bounded(value: Any) -> Any:
