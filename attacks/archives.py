@@ -160,7 +160,9 @@ def changed_contents(random: Random, contents: Contents) -> Contents:
     contents = dict(contents)
     # The config more often: it says most, and is one of many files.
     names = random.sample(list(contents), random.randint(1, 2))
-    for name in ["config.json"] if random.random() < 0.3 else names:
+    if "config.json" in contents and random.random() < 0.3:
+        names = ["config.json"]
+    for name in names:
         data = contents[name]
         if random.random() < 0.1:
             del contents[name]

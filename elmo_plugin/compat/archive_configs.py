@@ -2,24 +2,30 @@
 
 import functools
 import sys
+from collections import deque
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Callable, Iterator, Optional, Tuple
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import FileName, read_json
+from elmo_plugin.files.text import FileName, byte_lines, read_json
 
 _is_loading_archive = ContextVar("is_loading_archive", default=False)
 
 
-def check_config(folder: FileName, archive_file: FileName) -> None:
+def check_texts(folder: FileName, archive_file: FileName) -> None:
     """
-    Raise `ConfigurationError` if the config of an archive, which is unpacked in a folder, is not JSON.
-    AllenNLP reads it as Jsonnet, a programming language: a line can run forever, or read other files.
+    Raise `ConfigurationError` if the config of an archive, which is unpacked in a folder, is not JSON, or its
+    vocabulary has lines of a megabyte. AllenNLP reads the config as Jsonnet, a programming language: a line
+    can run forever, or read other files. It reads a line of the vocabulary in quadratic time.
     """
     try:
         read_json(Path(folder, "config.json"), "the config of an archive, as trainings write it")
+        for path in sorted(Path(folder, "vocabulary").glob("*")):
+            if path.is_file():
+                with path.open("rb") as file:
+                    deque(byte_lines(file, path, "a word"), maxlen=0)
     except ConfigurationError as error:
         message = error.message.removeprefix(f"{folder}/")
         raise ConfigurationError(f"{archive_file}: {message}") from error

@@ -13,7 +13,7 @@ import warnings
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List
 
-from elmo_plugin.compat.archive_configs import check_config, known_classes_only, patch_class_names
+from elmo_plugin.compat.archive_configs import check_texts, known_classes_only, patch_class_names
 from elmo_plugin.compat.environment import check_environment
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.compressed import BoundedGzipFile, check_zip
@@ -252,7 +252,7 @@ def _patch_archives() -> None:
     def find_archive(archive_file: FileName, *args: Any, **kwargs: Any) -> str:
         found = cached_path(archive_path(archive_file), *args, **kwargs)
         if os.path.isdir(found):
-            check_config(found, archive_file)
+            check_texts(found, archive_file)
         return found
 
     get_weights_path = archival.get_weights_path
@@ -276,7 +276,7 @@ def _extracted_archive(resolved_archive_file: FileName, cleanup: bool = True) ->
     """
     Extract a model archive to a temporary folder, as AllenNLP's function of this name does; without `cleanup`
     the folder remains. If a member is refused (see `_checked_members`), the archive expands too far (see
-    `BoundedGzipFile`), or its config is refused (see `check_config`), extracted files are removed.
+    `BoundedGzipFile`), or its texts are refused (see `check_texts`), extracted files are removed.
     """
     folder = tempfile.mkdtemp()
     try:
@@ -287,7 +287,7 @@ def _extracted_archive(resolved_archive_file: FileName, cleanup: bool = True) ->
             # Python versions before 2023 have no filter.
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
             archive.extractall(folder, _checked_members(archive, resolved_archive_file))
-        check_config(folder, resolved_archive_file)
+        check_texts(folder, resolved_archive_file)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -128,6 +128,11 @@ def test_a_name_hides_no_file_or_folder(names: Path) -> None:
         ("config.json", lambda content: b"{}", r"\("),
         ("config.json", lambda c: c.replace(b'"elmo_ner"', b'"nothing"'), "nothing"),
         ("meta.json", lambda content: b"{", r"\("),
+        (
+            "vocabulary/tokens.txt",
+            lambda c: c + bytes(1_000_001),
+            r"tokens\.txt, line \d+: found a line",
+        ),
         ("vocabulary/tokens.txt", lambda c: c.partition(b"\n")[2], "OOV token not found"),
         (
             "vocabulary/labels.txt",
