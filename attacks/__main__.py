@@ -18,20 +18,21 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from attacks import crashes, gradients, inputs, kernels, models, parsers, threads
+from attacks import (
+    archives,
+    crashes,
+    gradients,
+    inputs,
+    kernels,
+    models,
+    parsers,
+    requests,
+    threads,
+)
 from attacks.trials import Attack, Failure, Outcome, as_table, by_name, generator, run_attack
 
-ATTACKS = by_name(
-    [
-        *crashes.ATTACKS,
-        *gradients.ATTACKS,
-        *inputs.ATTACKS,
-        *kernels.ATTACKS,
-        *models.ATTACKS,
-        *parsers.ATTACKS,
-        *threads.ATTACKS,
-    ]
-)
+_MODULES = (archives, crashes, gradients, inputs, kernels, models, parsers, requests, threads)
+ATTACKS = by_name([attack for module in _MODULES for attack in module.ATTACKS])
 
 
 def main() -> None:

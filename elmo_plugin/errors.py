@@ -23,9 +23,13 @@ class ConfigurationError(ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        message = _LONG_WORD.sub(r"\1 ... \2", message)
-        self.message = "".join(map(_printable, message))
+        self.message = printable(message)
         super().__init__(self.message)
+
+
+def printable(message: str) -> str:
+    """Return a message as `ConfigurationError` shows it."""
+    return "".join(map(_printable, _LONG_WORD.sub(r"\1 ... \2", message)))
 
 
 def _printable(character: str) -> str:

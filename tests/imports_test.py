@@ -19,6 +19,7 @@ CORE = [
     ("elmo_plugin.serving.requests",),
 ]
 PLUGIN = [
+    ("elmo_plugin.compat.archive_configs",),
     ("elmo_plugin.compat.patches",),
     ("elmo_plugin.compat.archives", "elmo_plugin.compat.training_process"),
     ("elmo_plugin.modules.elmo_token_embedder",),

@@ -112,10 +112,10 @@ class BiLM(torch.nn.Module):
         options_path, weight_path = resolve_model_files(options_file, weight_file)
         if is_many_langs(weight_path):
             folder = weight_path.parent
-            options, state_dict = read_many_langs(options_path, folder)
             try:
-                return cls.from_state_dict(options, state_dict, stateful)
-            except (KeyError, RuntimeError) as error:
+                return cls.from_state_dict(*read_many_langs(options_path, folder), stateful)
+            # IndexError, RuntimeError: tensors without dimensions, or with others.
+            except (KeyError, IndexError, RuntimeError) as error:
                 raise ConfigurationError(
                     f"{folder}: the weights are not of the sizes and dictionaries ({error}). All files must "
                     "belong to the same model."

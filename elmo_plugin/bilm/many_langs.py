@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -146,8 +147,9 @@ def read_many_langs(config_path: Path, folder: Path) -> Tuple[BiLMOptions, Dict[
     state_dict: Dict[str, Tensor] = {}
     for path in (folder / TOKEN_EMBEDDER_NAME, folder / ENCODER_NAME):
         for tensor_name, tensor in read_state_dict(path, "get another copy of the model.").items():
+            is_float = isinstance(tensor, Tensor) and tensor.is_floating_point()
             # NaN and infinity make their sum NaN or infinite.
-            if not isinstance(tensor, Tensor) or not tensor.sum(dtype=torch.float64).isfinite():
+            if not is_float or not tensor.sum(dtype=torch.float64).isfinite():
                 raise ConfigurationError(
                     f"{path}: {tensor_name} holds NaN or infinite values or is no tensor, expected finite "
                     "weights. Get another copy of the model."
@@ -162,7 +164,10 @@ def _sizes(config_path: Path, folder: Path) -> Tuple[Dict[str, Any], str]:
     path = config_path
     if isinstance(config, dict) and "config_path" in config:
         name = PurePosixPath(str(config["config_path"]))
-        candidates = [path for path in (folder / name, folder / name.name) if path.is_file()]
+        is_inside = not name.is_absolute() and ".." not in name.parts
+        paths = [folder / name] * is_inside + [folder / name.name]
+        # Unlike Path.is_file, false for names of any length.
+        candidates = [path for path in paths if os.path.isfile(path)]
         if not candidates and name.name == _PUBLISHED_CONFIG:
             logger.info("%s is not in %s: its published sizes are used.", name, folder)
             return json.loads(_PUBLISHED_SIZES), str(path)
@@ -209,7 +214,7 @@ def _as_bilm(name: str, tensor: Tensor) -> Dict[str, Tensor]:
         number, kind = name.split(".")[-2:]
         highway = f"character_encoder.characters.highways.{number}"
         # The gate opens the way around the layer, as in AllenNLP.
-        transform, negative_carry = tensor.chunk(2)
+        transform, negative_carry = tensor.tensor_split(2)
         return {
             f"{highway}.transform.{kind}": transform,
             f"{highway}.carry.{kind}": -negative_carry,

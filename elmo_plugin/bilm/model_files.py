@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import torch
 
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.compressed import check_expansion
+from elmo_plugin.files.compressed import check_zip
 from elmo_plugin.files.fail_safe import FailSafeFile
 from elmo_plugin.files.text import FileName
 
@@ -269,8 +269,8 @@ def _extracted(name: FileName) -> Path:
         new_folder = Path(temporary, "files")
         new_folder.mkdir()
         try:
+            check_zip(path)
             with zipfile.ZipFile(path) as archive:
-                check_expansion(path, sum(member.file_size for member in archive.infolist()))
                 for member in archive.namelist():
                     file = new_folder / member.rpartition("/")[2]
                     if file.suffix in _SUFFIXES:
@@ -315,10 +315,14 @@ def read_state_dict(path: FileName, advice: str) -> Dict[str, Any]:
 
     # Raises
 
-    `ConfigurationError`, which ends in `advice`, if the file cannot be read or holds something else.
+    `ConfigurationError`, which ends in `advice`, if the file cannot be read or holds something else; and if
+    it or its tensors take far more memory than the file.
     """
     try:
+        check_zip(path)
         state_dict = torch.load(path, map_location="cpu", weights_only=True)
+    except ConfigurationError:
+        raise
     # In damaged files torch finds errors of nearly every class.
     except Exception as error:
         reason = str(error).partition("\n")[0]
@@ -330,4 +334,17 @@ def read_state_dict(path: FileName, advice: str) -> Dict[str, Any]:
             f"{path}: found a {type(state_dict).__name__}, expected weights by name. The file is of another "
             f"kind; {advice}"
         )
+    for name, value in state_dict.items():
+        if isinstance(value, torch.Tensor) and not _is_stored(value):
+            raise ConfigurationError(
+                f"{path}: {name} is sparse, quantized, or repeats numbers, expected a tensor whose numbers "
+                f"are all stored. The file is of another kind; {advice}"
+            )
     return state_dict
+
+
+def _is_stored(tensor: torch.Tensor) -> bool:
+    """Return whether each number of a tensor is in memory. With strides of 0, one number can be a billion."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+        return False
+    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()

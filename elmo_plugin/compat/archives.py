@@ -3,6 +3,7 @@
 import pickle
 import shutil
 import tarfile
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any, Dict, List, Union
@@ -35,7 +36,8 @@ VOCABULARY_FOLDER = "vocabulary"
 
 # What AllenNLP, torch and Jsonnet raise for damaged files, and for a config that does not fit its weights.
 _LOADING_ERRORS = (
-    *(OSError, EOFError, ValueError, tarfile.TarError, zlib.error, pickle.UnpicklingError),
+    *(OSError, EOFError, ValueError, tarfile.TarError, zlib.error, zipfile.BadZipFile),
+    pickle.UnpicklingError,
     *(checks.ConfigurationError, RuntimeError, AssertionError),
     *(KeyError, AttributeError, TypeError, IndexError),
 )

@@ -13,9 +13,10 @@ import warnings
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List
 
+from elmo_plugin.compat.archive_configs import check_texts, known_classes_only, patch_class_names
 from elmo_plugin.compat.environment import check_environment
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.compressed import BoundedGzipFile
+from elmo_plugin.files.compressed import BoundedGzipFile, check_zip
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName
 
@@ -238,9 +239,9 @@ def _patch_test_after_distributed_training() -> None:
 
 def _patch_archives() -> None:
     """
-    Accept the name of a task model that comes with this package wherever AllenNLP loads an archive, and check
-    the members of archives, which AllenNLP extracted with any names and links: a member `../../x` was written
-    outside of its folder.
+    Accept the name of a task model that comes with this package wherever AllenNLP loads an archive. Check the
+    members of archives, which AllenNLP extracted with any names and links (a member `../../x` was written
+    outside of its folder), their configs, see `archive_configs`, and the size of their weights.
     """
     from allennlp.common.file_utils import cached_path
     from allennlp.models import archival
@@ -249,18 +250,33 @@ def _patch_archives() -> None:
 
     @functools.wraps(cached_path)
     def find_archive(archive_file: FileName, *args: Any, **kwargs: Any) -> str:
-        return cached_path(archive_path(archive_file), *args, **kwargs)
+        found = cached_path(archive_path(archive_file), *args, **kwargs)
+        if os.path.isdir(found):
+            check_texts(found, archive_file)
+        return found
+
+    get_weights_path = archival.get_weights_path
+
+    @functools.wraps(get_weights_path)
+    def find_weights(folder: FileName) -> str:
+        path = get_weights_path(folder)
+        check_zip(path)
+        return path
 
     archival.cached_path = find_archive
     archival.extracted_archive = _extracted_archive
+    archival.get_weights_path = find_weights
+    patch_class_names()
+    for name in ("_load_dataset_readers", "_load_model"):
+        setattr(archival, name, known_classes_only(getattr(archival, name)))
 
 
 @contextmanager
 def _extracted_archive(resolved_archive_file: FileName, cleanup: bool = True) -> Iterator[str]:
     """
     Extract a model archive to a temporary folder, as AllenNLP's function of this name does; without `cleanup`
-    the folder remains. If a member is refused (see `_checked_members`), or the archive expands too far (see
-    `BoundedGzipFile`), extracted files are removed.
+    the folder remains. If a member is refused (see `_checked_members`), the archive expands too far (see
+    `BoundedGzipFile`), or its texts are refused (see `check_texts`), extracted files are removed.
     """
     folder = tempfile.mkdtemp()
     try:
@@ -271,6 +287,7 @@ def _extracted_archive(resolved_archive_file: FileName, cleanup: bool = True) ->
             # Python versions before 2023 have no filter.
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
             archive.extractall(folder, _checked_members(archive, resolved_archive_file))
+        check_texts(folder, resolved_archive_file)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -24,6 +24,7 @@ from typing import (
 
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.errors import ConfigurationError, needing
+from elmo_plugin.files.spacy_rules import SpacyRules
 from elmo_plugin.files.text import FileName, decoded_lines, open_text, split_tokens, unreadable
 
 STANDARD_INPUT = "-"
@@ -364,6 +365,7 @@ def tokenizer_of(name: str) -> Callable[[str], List[str]]:
     if name == WHITESPACE:
         return split_tokens
     with needing("--tokenizer spacy needs spaCy", "elmo-plugin[spacy]"):
-        import spacy
-    tokenizer = spacy.blank("en").tokenizer  # rules only: nothing is downloaded
-    return lambda text: [token.text for token in tokenizer(text) if not token.is_space]
+        rules = SpacyRules("en")
+    return lambda text: [
+        token.text for token in rules.pipeline().tokenizer(text) if not token.is_space
+    ]

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import zipfile
 from typing import Optional
 
 from elmo_plugin.errors import ConfigurationError
@@ -22,6 +23,13 @@ def check_expansion(path: FileName, num_bytes: int) -> None:
             f"{path}: its {size:,} bytes expand to {num_bytes:,} or more, expected at most {MAX_EXPANSION} "
             "times its size. Do not trust this file; get it from another source."
         )
+
+
+def check_zip(path: FileName) -> None:
+    """Raise as `check_expansion` for a zip file, such as weights that torch has saved. Other files pass."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            check_expansion(path, sum(member.file_size for member in archive.infolist()))
 
 
 class BoundedGzipFile(gzip.GzipFile):

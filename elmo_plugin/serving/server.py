@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 from elmo_plugin.bilm.model_files import task_model_names
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
@@ -37,7 +37,10 @@ def serve(options: ServeOptions) -> None:
         host, port = bound.getsockname()[:2]
         address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
         print(f"Serving {', '.join(archives)} at {address} (Ctrl-C stops).", flush=True)
-        _run(app, bound, limits.timeout)
+        # uvicorn raises the signals that it has handled again, which would end the process by them.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        server_of(app, limits.timeout).run([bound])
     print("Stopped.", flush=True)
 
 
@@ -91,19 +94,42 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _run(app: Any, bound: socket.socket, timeout: float) -> None:
+def server_of(app: Any, timeout: float) -> Any:
+    """Return the `uvicorn.Server` of an application."""
     # --include-package imports this module also where uvicorn is not installed.
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class TimedProtocol(H11Protocol):
+        """
+        A connection that ends unless each request is answered in time, from its head to the last byte of the
+        answer. (The application sees neither a head that does not end nor a client that does not read.)
+        """
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._start_timer()
+
+        def on_response_complete(self) -> None:
+            self._timer.cancel()
+            self._start_timer()
+            super().on_response_complete()
+
+        def connection_lost(self, exc: Optional[Exception]) -> None:
+            self._timer.cancel()
+            super().connection_lost(exc)
+
+        def _start_timer(self) -> None:
+            # The application allows `timeout` for the body and for the answer.
+            self._timer = self.loop.call_later(3 * timeout, self.transport.abort)
 
     config = uvicorn.Config(
         app,
+        http=TimedProtocol,
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="on",
         timeout_graceful_shutdown=math.ceil(timeout) + 5,  # requests end before that
     )
-    # uvicorn raises the signals that it has handled again, which would end the process by them.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    uvicorn.Server(config).run([bound])
+    return uvicorn.Server(config)

@@ -6,7 +6,6 @@ from collections import Counter
 from functools import cached_property
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
-import spacy
 import torch.distributed
 from allennlp.common.util import is_distributed
 from allennlp.data import DatasetReader, Instance
@@ -20,6 +19,7 @@ from more_itertools import divide, peekable
 
 from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.spacy_rules import SpacyRules
 from elmo_plugin.files.text import FileName, decoded_lines, open_text
 
 logger = logging.getLogger(__name__)
@@ -61,8 +61,7 @@ class RuleBasedTokenizer(Tokenizer):
     def __init__(self, language: str = "en") -> None:
         super().__init__()
         try:
-            # Only the tokenizer: the pipeline around it refuses texts of over a million characters.
-            self._spacy_tokenizer = spacy.blank(language).tokenizer
+            self._rules = SpacyRules(language)
         except ImportError as error:
             raise ConfigurationError(
                 f"language is '{language}', expected the code of a language that spaCy can "
@@ -76,7 +75,7 @@ class RuleBasedTokenizer(Tokenizer):
         """
         return [
             Token(token.text, idx=token.idx, idx_end=token.idx + len(token.text))
-            for token in self._spacy_tokenizer(text)
+            for token in self._rules.pipeline().tokenizer(text)
             if not token.is_space
         ]
 

@@ -243,6 +243,70 @@ def test_a_missing_tensor(folder: Path) -> None:
     assert_refused(folder, f"{folder}: ", "forward_layer_0.state_linearity.weight")
 
 
+def compressed_zeros(path: Path) -> None:
+    """Weights of torch, whose members are compressed, which torch never does."""
+    torch.save({"projection.bias": torch.zeros(2**24)}, path.with_suffix(".zip"))
+    with (
+        zipfile.ZipFile(path.with_suffix(".zip")) as source,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target,
+    ):
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+
+
+@pytest.mark.parametrize(
+    "tensor, message",
+    [
+        # A terabyte, but not in the file.
+        (torch.zeros(1).expand(2**38), "repeats numbers, expected a tensor whose numbers are all"),
+        (
+            torch.zeros(1, dtype=torch.float16).expand(2**38),
+            "projection.bias is sparse, quantized, or",
+        ),
+        (torch.zeros(6).to_sparse(), "projection.bias is sparse, quantized, or repeats numbers"),
+        (
+            torch.zeros(6, dtype=torch.complex64),
+            "projection.bias holds NaN or infinite values or is no",
+        ),
+        (torch.zeros(2**38, device="meta"), "projection.bias is sparse, quantized, or repeats"),
+        (None, "expand to 67,109,"),
+    ],
+)
+def test_tensors_that_are_not_in_the_file(tensor: Any, message: str, folder: Path) -> None:
+    path = folder / "token_embedder.pkl"
+    if tensor is None:
+        compressed_zeros(path)
+    else:
+        weights = torch.load(path, weights_only=True)
+        torch.save({**weights, "projection.bias": tensor}, path)
+    assert_refused(folder, f"{path}: ", message)
+
+
+@pytest.mark.parametrize(
+    "file, name, tensor, message",
+    [
+        ("token_embedder.pkl", "highways._layers.0.bias", torch.zeros(1), "size mismatch for"),
+        ("token_embedder.pkl", "highways._layers.0.bias", torch.tensor(0.0), "dimension"),
+        ("encoder.pkl", "forward_layer_0.input_linearity.weight", torch.zeros(3), "imension"),
+    ],
+)
+def test_tensors_of_other_dimensions(
+    file: str, name: str, tensor: torch.Tensor, message: str, folder: Path
+) -> None:
+    weights = torch.load(folder / file, weights_only=True)
+    assert name in weights
+    torch.save({**weights, name: tensor}, folder / file)
+    assert_refused(folder, f"{folder}: the weights are not of the sizes and dictionaries", message)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "\x00", {"a": []}, "../sizes.json", "/sizes.json"])
+def test_sizes_are_read_from_the_folder(name: Any, folder: Path) -> None:
+    shutil.move(folder / "sizes.json", folder.parent)
+    where = str(folder.parent / "sizes.json") if name == "/sizes.json" else name
+    (folder / "config.json").write_text(json.dumps({"config_path": where}))
+    assert_refused(folder, f"{folder}/", "cannot be read (")
+
+
 def test_where_the_sizes_are(folder: Path) -> None:
     character_ids = batch_to_ids(SENTENCES)
     expected = BiLM.from_files(folder)(character_ids)["activations"][-1]

@@ -225,6 +225,14 @@ class TestErrors:
         assert message in error_of([*words.split(), *MODEL * with_model], capsys)
         assert os.listdir() == ["in.txt"]
 
+    @pytest.mark.parametrize("word", ["a\u2028b", "a\r", "\x85", "\x1b[31m"])
+    def test_words_that_break_lines_or_control_the_terminal_are_escaped(
+        self, word: str, capsys: Any
+    ) -> None:
+        for words in (["score", "in.txt", word], ["score", word, *MODEL]):  # of argparse, and ours
+            line = error_of(words, capsys)
+            assert line.isprintable() and repr(word)[1:-1] in line
+
     @pytest.mark.parametrize(
         "words",
         [

@@ -5,6 +5,7 @@ import resource
 import shutil
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
@@ -123,10 +124,15 @@ def test_a_name_hides_no_file_or_folder(names: Path) -> None:
 @pytest.mark.parametrize(
     "member, change, message",
     [
-        ("config.json", lambda content: content[:-20], "STATIC ERROR"),
+        ("config.json", lambda content: content[:-20], r"gz: config\.json: not JSON"),
         ("config.json", lambda content: b"{}", r"\("),
         ("config.json", lambda c: c.replace(b'"elmo_ner"', b'"nothing"'), "nothing"),
         ("meta.json", lambda content: b"{", r"\("),
+        (
+            "vocabulary/tokens.txt",
+            lambda c: c + bytes(1_000_001),
+            r"tokens\.txt, line \d+: found a line",
+        ),
         ("vocabulary/tokens.txt", lambda c: c.partition(b"\n")[2], "OOV token not found"),
         (
             "vocabulary/labels.txt",
@@ -134,6 +140,7 @@ def test_a_name_hides_no_file_or_folder(names: Path) -> None:
             "size mismatch for .*: copying",
         ),
         ("weights.th", lambda content: content[:500], "cannot be read as weights"),
+        ("weights.th", lambda c: c.replace(b"PK\1\2", b"PK\1\1"), "BadZipFile: Bad magic number"),
         ("weights.th", None, "No such file"),
     ],
 )
@@ -328,3 +335,60 @@ def test_a_bilm_that_was_fine_tuned_runs_as_a_snapshot(names: Path, tmp_path: Pa
     keep_only_snapshots(model)
     assert elmo.frozen_bilm is snapshot
     assert not [name for name, _ in model.named_parameters() if "_elmo_lstm" in name]
+
+
+def change_config(change: Callable[[Dict[str, Any]], None], names: Path) -> Path:
+    """An archive, as a folder, with another config."""
+    folder = Path(shutil.copytree(names / "tiny_ner", "changed"))
+    config = json.loads((folder / "config.json").read_text())
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("part", ["dataset_reader", "model", "model.text_encoder", "vocabulary"])
+@pytest.mark.parametrize("kind", ["subprocess.Popen", "imported_by_name.Popen", "allennlp.data.X"])
+def test_a_config_runs_only_classes_that_are_known(
+    part: str, kind: str, names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_by_name.py").write_text("open('planted', 'w')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def change(config: Dict[str, Any]) -> None:
+        *parents, last = part.split(".")
+        for parent in parents:
+            config = config[parent]
+        config[last] = {"type": kind, "args": ["touch", "planted"]}
+
+    folder = change_config(change, names)
+    with pytest.raises(ConfigurationError, match=rf"config of the archive names {kind}, expected"):
+        opened_archive(folder)
+    assert not Path("planted").exists()
+
+
+def test_classes_of_imported_modules_can_be_named(names: Path) -> None:
+    def change(config: Dict[str, Any]) -> None:
+        config["dataset_reader"]["type"] = "elmo_plugin.tasks.ner.NerReader"
+
+    assert_same_weights(change_config(change, names), names / "tiny_ner")
+
+
+def test_weights_that_expand_a_thousandfold_are_refused(names: Path) -> None:
+    folder = change_config(lambda config: None, names)
+    with zipfile.ZipFile(folder / "weights.th", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("weights/data/0", bytes(20_000_000))
+    with pytest.raises(ConfigurationError, match=r"weights\.th: its .* expand to 20,000,000"):
+        load_archive(folder)
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_config_that_is_a_program_is_refused(is_folder: bool, names: Path) -> None:
+    folder = change_config(dict.clear, names)
+    Path("changed/config.json").write_text("local f(n) = f(n + 1) + f(n); f(0)")  # without an end
+    path = Path("changed")
+    if not is_folder:
+        path = Path("model.tar.gz")
+        with tarfile.open(path, "w:gz") as archive:
+            archive.add(folder, "")
+    with pytest.raises(ConfigurationError, match=r"config\.json: not JSON .*, expected the config"):
+        opened_archive(path)

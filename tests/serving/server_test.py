@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, contextmanager
@@ -17,8 +19,10 @@ import pytest
 
 from elmo_plugin.bilm.model_files import task_model_names
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.serving.options import ServeOptions
-from elmo_plugin.serving.server import bound_socket, named_archives, serve
+from elmo_plugin.serving.answers import WordsInContext
+from elmo_plugin.serving.app import make_app
+from elmo_plugin.serving.options import Limits, ServeOptions
+from elmo_plugin.serving.server import bound_socket, named_archives, serve, server_of
 
 SENTENCE = {"sentence": "Ada Lovelace lived in London."}
 PATH = "api/models/elmo_ner_small/predict"
@@ -110,6 +114,40 @@ def test_it_is_killed_and_started_again_at_the_same_port(tmp_path: Path) -> None
         assert post(address, SENTENCE) == first
         process.send_signal(signal.SIGTERM)
         assert ended(process)[:2] == (0, "Stopped.\n")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /health HTTP/1.1\r\nHost: loc",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",  # answered with 408
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /",
+    ],
+)
+def test_connections_end_in_time(sent: bytes, words: WordsInContext) -> None:
+    timeout = 0.1
+    app = make_app([], words, Limits(timeout=timeout))
+    with bound_socket("127.0.0.1", 0) as bound:
+        server = server_of(app, timeout)
+        thread = threading.Thread(target=server.run, args=([bound],))
+        thread.start()
+        try:
+            with socket.create_connection(bound.getsockname(), timeout=timeout / 2) as client:
+                client.sendall(sent)
+                is_open, begin = True, time.monotonic()
+                while is_open and time.monotonic() < begin + 20:
+                    try:
+                        client.send(b"a")  # a byte from time to time
+                        is_open = client.recv(4096) != b""
+                    except TimeoutError:
+                        pass
+                    except ConnectionError:
+                        is_open = False
+                assert not is_open
+        finally:
+            server.should_exit = True
+            thread.join(60)
 
 
 def test_names_are_those_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,10 @@
 
 import logging
 import re
-import sys
 from collections import Counter
 from itertools import chain
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-import spacy
 import torch
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance
@@ -26,6 +24,7 @@ from scipy.cluster.hierarchy import DisjointSet
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import find_key, get_text, get_words, shown_json
+from elmo_plugin.files.spacy_rules import SpacyRules
 from elmo_plugin.files.text import FileName
 from elmo_plugin.tasks.conll import (
     Conll2012Document,
@@ -315,16 +314,13 @@ class SentenceSplitter:
     """
 
     def __init__(self) -> None:
-        self._pipeline = spacy.blank("en")
-        self._pipeline.add_pipe("sentencizer")
-        # spaCy refuses texts over a limit because of pipes that need much memory, but this one has none.
-        self._pipeline.max_length = sys.maxsize
+        self._rules = SpacyRules("en", "sentencizer")
 
     def split(self, text: str) -> Iterator[Tuple[int, str]]:
         """
         Yield each sentence that is not only white space, with the index of its first character in `text`.
         """
         for paragraph in _PARAGRAPH.finditer(text):
-            for sentence in self._pipeline(paragraph[0]).sents:
+            for sentence in self._rules.pipeline()(paragraph[0]).sents:
                 if sentence.text.strip():
                     yield paragraph.start() + sentence.start_char, sentence.text
