@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import LOCK_NAME, claimed_folder
+from elmo_plugin.files.output import LOCK_NAME, claimed_folder, remove_partial_files
 
 if TYPE_CHECKING:
     from elmo_plugin.embedding.neighbors import Occurrence
@@ -250,6 +250,7 @@ def _export(options: PretrainOptions, output: Path, folder: Path, plan: "Plan") 
     ]
     about = folder / "about.md"
     about.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    remove_partial_files(output)  # of an earlier call
     export_model(
         folder / RUN_NAME / "model.tar.gz",
         output,

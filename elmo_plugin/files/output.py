@@ -14,6 +14,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName
 
 LOCK_NAME = "lock"
+_PARTIAL_SUFFIX = ".partial"
 
 
 def check_output_file(path: FileName, overwrite: bool, what: str = "output") -> None:
@@ -91,7 +92,9 @@ def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
     together.
     """
     targets = list(map(Path, paths))
-    partial_files = [path.with_name(f".{path.name}.{secrets.token_hex(4)}") for path in targets]
+    partial_files = [
+        path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PARTIAL_SUFFIX}") for path in targets
+    ]
     try:
         yield partial_files
         for partial_file in partial_files:
@@ -106,6 +109,12 @@ def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
         for partial_file in partial_files:
             partial_file.unlink(missing_ok=True)
         raise
+
+
+def remove_partial_files(folder: FileName) -> None:
+    """Remove temporary files of processes that were killed, from a folder that no process writes in now."""
+    for path in Path(folder).glob(f".*{_PARTIAL_SUFFIX}"):
+        path.unlink()
 
 
 @contextmanager

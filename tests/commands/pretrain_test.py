@@ -172,8 +172,10 @@ def test_text_becomes_a_model(capsys: Any) -> None:
     Path("out/training/run/model.tar.gz").write_bytes(
         b"cut short"
     )  # and a damaged archive is replaced
+    Path("out/.weights.hdf5.0123abcd.partial").touch()  # as of an export that was killed
     main(["pretrain", *words.split(), "--resume"])
     assert Path("out/training/run/metrics.json").stat().st_mtime_ns == modified
+    assert {path.name for path in Path("out").iterdir()} == names
     assert "begun with other arguments: epochs was 2, now 3" in error_of(
         words.replace("--epochs 2", "--epochs 3") + " --resume", capsys
     )

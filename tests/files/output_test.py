@@ -1,5 +1,6 @@
 """Outputs are checked before the work that makes them, and appear complete or not at all."""
 
+import contextlib
 import itertools
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import (
     check_output_file,
     check_output_folder,
+    remove_partial_files,
     replaced_file,
     replaced_files,
 )
@@ -55,6 +57,16 @@ def test_an_error_leaves_the_previous_file_and_nothing_else() -> None:
         raise KeyboardInterrupt
     assert Path("file").read_text() == "previous"
     assert sorted(os.listdir()) == before
+
+
+def test_what_a_killed_process_leaves_can_be_removed() -> None:
+    Path(".hidden").touch()
+    before = sorted(os.listdir())
+    with contextlib.suppress(FileNotFoundError), replaced_file("file") as new_file:
+        new_file.write_text("half")
+        remove_partial_files(".")
+    assert sorted(os.listdir()) == before
+    assert Path("file").read_text() == "previous"
 
 
 def test_files_are_synced_before_they_get_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
