@@ -39,7 +39,7 @@ How much text? 10 million words give a useful biLM, in one to two hours on two c
 few. More text is better than more passes over the same text.
 """
 
-HOURS = 1.0
+SIZE, HOURS = "mini", 1.0
 NUM_SHOWN_WORDS, MAX_COUNT_OF_SHOWN_WORDS, TOKENS_AROUND = 3, 20, 10
 
 
@@ -54,10 +54,11 @@ class PretrainOptions:
         metavar="TEXT",
     )
     output: str = option("folder to write", positional=True, metavar="OUTPUT")
-    size: str = option(
+    size: Optional[str] = option(
         "mini: 2.7 million parameters, as elmo_mini; small: 11.9 million, as elmo_small; original: 93.6 "
-        "million, as the paper's, for GPUs; or a config of pretraining, such as bilm_mini.jsonnet",
-        "mini",
+        "million, as the paper's, for GPUs; or a config of pretraining, such as bilm_mini.jsonnet "
+        f"(default: {SIZE})",
+        None,
         metavar="SIZE",
     )
     from_: Optional[str] = option(
@@ -97,7 +98,7 @@ class PretrainOptions:
         pairs = {
             "--hours and --epochs": self.hours is not None and self.epochs is not None,
             "--resume and --overwrite": self.resume and self.overwrite,
-            "--from and --size": self.from_ is not None and self.size != "mini",
+            "--from and --size": self.from_ is not None and self.size is not None,
         }
         for names, are_given in pairs.items():
             if are_given:
@@ -216,11 +217,10 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
     start, words = (
         starting_files(options.from_, folder / "start") if options.from_ else (None, None)
     )
-    settings = Settings(
-        options.size, start, words is not None, options.hours or HOURS, options.epochs
-    )
+    size = options.size or SIZE
+    settings = Settings(size, start, words is not None, options.hours or HOURS, options.epochs)
     config = base_config(settings)  # before the text is read, which can take hours
-    max_vocabulary = SIZES[options.size].max_vocabulary if options.size in SIZES else MAX_VOCABULARY
+    max_vocabulary = SIZES[size].max_vocabulary if size in SIZES else MAX_VOCABULARY
     text = prepare_text(sources, heldout, folder, max_vocabulary, words)
     fit_to_text(config, settings, text)
     print("measuring the speed of this machine ...", file=sys.stderr)
@@ -238,9 +238,8 @@ def _export(options: PretrainOptions, output: Path, folder: Path, plan: "Plan") 
 
     planned = {"words": plan.words, "batches": plan.batches, "seconds": 3600 * plan.hours}
     record = last_progress(folder / RUN_NAME / PROGRESS_NAME) or planned
-    kind = (
-        f"a biLM of size {options.size}" if options.from_ is None else f"{options.from_}, adapted"
-    )
+    is_new = options.from_ is None
+    kind = f"a biLM of size {options.size or SIZE}" if is_new else f"{options.from_}, adapted"
     lines = [
         f"{output.resolve().name}: {kind}, trained by `elmo pretrain` on {plan.text.train_words:,} words.",
         "",

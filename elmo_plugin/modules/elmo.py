@@ -364,10 +364,12 @@ class Elmo(torch.nn.Module):
 
         `ValueError` for a tensor of wrong rank, shape or type, or ids out of range.
         """
-        if inputs.dim() < 3:
+        is_tensor = isinstance(inputs, Tensor)
+        if not is_tensor or inputs.dim() < 3:
+            found = f"shape {tuple(inputs.shape)}" if is_tensor else f"type {type(inputs).__name__}"
             raise ValueError(
-                f"ELMo got character ids of shape {tuple(inputs.shape)}, expected (batch_size, timesteps, "
-                "50). Make them with batch_to_ids or the elmo_characters indexer."
+                f"ELMo got character ids of {found}, expected a tensor (batch_size, timesteps, 50). Make "
+                "them with batch_to_ids or the elmo_characters indexer."
             )
         outer_shape, timesteps = inputs.shape[:-2], inputs.size(-2)
         rows = inputs.reshape(outer_shape.numel(), *inputs.shape[-2:])

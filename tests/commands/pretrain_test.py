@@ -62,7 +62,7 @@ def error_of(words: str, capsys: Any, status: int = 2) -> str:
         ("in.txt out --hours 0", "--hours is 0.0, expected a positive number"),
         ("in.txt out --hours 1 --epochs 2", "--hours and --epochs are given"),
         ("in.txt out --resume --overwrite", "--resume and --overwrite are given"),
-        ("in.txt out --from elmo_mini --size small", "--from and --size are given"),
+        ("in.txt out --from elmo_mini --size mini", "--from and --size are given"),
         ("in.txt out", "there is no file in.txt"),
         ("in.txt tiny.jsonnet", "tiny.jsonnet is a file, expected a folder"),
         (f"{TEXT} out --size huge --epochs 1", "--size: huge is no config"),

@@ -193,6 +193,15 @@ def test_the_top_layer_only_is_the_last_layer_times_a_trainable_gamma(
     assert trained == {"scalar_mix_0.gamma"}
 
 
+@pytest.mark.parametrize(
+    "inputs, found",
+    [([["a"]], "type list"), (torch.ones(4, 50, dtype=torch.long), r"shape \(4, 50\)")],
+)
+def test_what_are_no_character_ids_is_named(inputs: Any, found: str, bilm_files: BiLMFiles) -> None:
+    with pytest.raises(ValueError, match=f"got character ids of {found}, expected a tensor"):
+        Elmo(*bilm_files, 1)(inputs)
+
+
 class TestStateDict:
     def test_that_of_an_elmo_from_files_loads_into_one_with_a_module(
         self, bilm_files: BiLMFiles
