@@ -21,6 +21,7 @@ from pathlib import Path
 from attacks import (
     archives,
     crashes,
+    distributed,
     gradients,
     inputs,
     kernels,
@@ -31,7 +32,18 @@ from attacks import (
 )
 from attacks.trials import Attack, Failure, Outcome, as_table, by_name, generator, run_attack
 
-_MODULES = (archives, crashes, gradients, inputs, kernels, models, parsers, requests, threads)
+_MODULES = (
+    archives,
+    crashes,
+    distributed,
+    gradients,
+    inputs,
+    kernels,
+    models,
+    parsers,
+    requests,
+    threads,
+)
 ATTACKS = by_name([attack for module in _MODULES for attack in module.ATTACKS])
 
 

@@ -31,7 +31,7 @@ from tests.conftest import shift_seeds
 from tests.pretraining import conftest
 from tests.pretraining.conftest import CONFIG, HELD_OUT
 from tests.pretraining.model_test import build
-from tests.pretraining.two_workers import reports_of_two_workers
+from tests.pretraining.workers import reports_of_workers
 
 # Two epochs of about 13 batches, with all that is random in training: dropout, resets of rows, sampled words.
 OVERRIDES: Dict[str, Any] = {
@@ -283,7 +283,7 @@ def test_a_recovered_training_of_two_workers_equals_an_uninterrupted_one(
     for name in ("meeting", "run", "uninterrupted"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("TWO_WORKERS_FOLDER", str(tmp_path))
-    reports = reports_of_two_workers(train_with_and_without_interrupt, tmp_path / "meeting")
+    reports = reports_of_workers(train_with_and_without_interrupt, tmp_path / "meeting")
     assert [report["latest"] for report in reports] == ["e1_b8", "e1_b8"]
     ours, theirs = final_state(tmp_path / "run"), final_state(tmp_path / "uninterrupted")
     assert_equal(ours, theirs)

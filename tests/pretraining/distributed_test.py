@@ -25,7 +25,7 @@ from elmo_plugin.pretraining.softmax import ExchangedRows
 from tests.closeness import assert_close
 from tests.conftest import TINY_OPTIONS
 from tests.pretraining.conftest import CONFIG, FIXTURES, HELD_OUT, VOCABULARY_FILE
-from tests.pretraining.two_workers import reports_of_two_workers
+from tests.pretraining.workers import reports_of_workers
 
 NUM_SAMPLES = 20
 ROWS, STEPS = 2, 3
@@ -100,7 +100,7 @@ def work(rank: int) -> Dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]]:
-    return reports_of_two_workers(work, tmp_path_factory.mktemp("distributed"))
+    return reports_of_workers(work, tmp_path_factory.mktemp("distributed"))
 
 
 def test_they_reach_the_same_model(reports: List[Dict[str, Any]]) -> None:

@@ -24,7 +24,7 @@ from elmo_plugin.tasks.reading import (
     checked_words,
     placed_lines,
 )
-from tests.pretraining.two_workers import reports_of_two_workers
+from tests.pretraining.workers import reports_of_workers
 from tests.tasks.task_testing import experiment_of
 
 
@@ -188,7 +188,7 @@ def work(rank: int) -> Dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]]:
-    return reports_of_two_workers(work, tmp_path_factory.mktemp("workers"))
+    return reports_of_workers(work, tmp_path_factory.mktemp("workers"))
 
 
 @pytest.mark.parametrize("case", CASES)
