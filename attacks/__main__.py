@@ -97,7 +97,8 @@ def _shown(reason: str) -> str:
         line if len(line) < 400 else f"{line[:200]} ... {line[-200:]}"
         for line in reason.split("\n")
     ]
-    return "\n".join(lines[-25:])
+    # The first line says how a process ended.
+    return "\n".join(lines if len(lines) <= 25 else [lines[0], "...", *lines[-24:]])
 
 
 def _run_all(attacks: list, arguments: argparse.Namespace) -> int:
