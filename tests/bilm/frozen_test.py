@@ -8,6 +8,7 @@ import shutil
 import threading
 import weakref
 from dataclasses import replace
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -195,6 +196,14 @@ class TestCopies:
         frozen = make(kernel=kernel)
         expected = activations(frozen)
         assert torch.equal(activations(pickle.loads(pickle.dumps(frozen))), expected)
+
+    @pytest.mark.parametrize("kernel", ["auto", "reference"])
+    def test_what_is_sent_to_a_process_still_runs(self, kernel: str, make: Make) -> None:
+        frozen = make(kernel=kernel, word_cache_size=0)
+        expected = activations(frozen)
+        # Moves the numbers of tensors into shared memory.
+        ForkingPickler.dumps(frozen)
+        assert torch.equal(activations(frozen), expected)
 
     def test_a_pickle_for_another_processor_is_refused(
         self, make: Make, monkeypatch: pytest.MonkeyPatch

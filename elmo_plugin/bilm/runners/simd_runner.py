@@ -1,7 +1,6 @@
 """The runner of CPUs: C++ for the processor's vector unit."""
 
 import ctypes
-import functools
 from typing import Any, Dict, Iterable, List, Optional, cast
 
 import torch
@@ -29,7 +28,6 @@ from elmo_plugin.bilm.simd.panels import (
     TYPES,
     CMatrix,
     PanelMatrix,
-    WithStruct,
     c_matrix,
     in_panels,
 )
@@ -88,7 +86,7 @@ class SIMDRunner(Runner):
         return cls(unit, encode, [PanelLayer(layer, precision, unit) for layer in layers])
 
 
-class PanelEncoder(WithStruct):
+class PanelEncoder:
     """A character encoder packed for a vector unit. Convolutions are float32 in every precision."""
 
     def __init__(self, encoder: CharacterEncoder, precision: str, unit: str) -> None:
@@ -121,9 +119,8 @@ class PanelEncoder(WithStruct):
             linear.panels.numel() for linear in linears
         )
 
-    @functools.cached_property
     def struct(self) -> CEncoder:
-        """What C++ reads. It does not keep the encoder alive."""
+        """Return what C++ reads, see `c_matrix`."""
         return CEncoder(
             *addresses((self._embedding, self._embedding.shape)),
             *self._embedding.shape,
@@ -147,7 +144,7 @@ class PanelEncoder(WithStruct):
             self._unit,
             "encode_words",
             self._element_size,
-            ctypes.byref(self.struct),
+            ctypes.byref(self.struct()),
             ctypes.byref(words_and_vectors),
             num_threads_for(words.size(0) * self._multiplications_per_word),
         )

@@ -1,14 +1,13 @@
 """LSTM layers in C++: lstm.h."""
 
 import ctypes
-import functools
 import math
 from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
 from elmo_plugin.bilm.simd.library import addresses, c_fields, call, num_threads_for
-from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, WithStruct, c_matrix, in_panels
+from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, c_matrix, in_panels
 from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Run
 
 # Products of inputs are kept for at least this many tokens: 4 MiB at 4 x 4096 gates. With fewer, weights are
@@ -24,7 +23,7 @@ MULTIPLICATIONS_PER_STEP = 500_000
 BYTES_SIDE_BY_SIDE = 4 * 1024**2
 
 
-class PanelLayer(WithStruct):
+class PanelLayer:
     """
     An LSTM layer packed for a vector unit. It shares no memory with the layer that it was made from.
 
@@ -49,9 +48,8 @@ class PanelLayer(WithStruct):
             self.projection = in_panels([next(matrices)], precision, unit)
         self.sizes = c_sizes(layer)
 
-    @functools.cached_property
     def struct(self) -> "CLayer":
-        """What C++ reads. It does not keep the layer alive."""
+        """Return what C++ reads, see `c_matrix`."""
         return CLayer(
             c_matrix(self.input_weight),
             c_matrix(self.state_weight),
@@ -69,7 +67,7 @@ def run_layers(
     """
     outcomes, structs, sequences, kept_alive = [], [], [], []
     for number, (layer, run) in enumerate(zip(layers, runs)):
-        struct, num_sequences = layer.struct, run.step_sizes[0]
+        struct, num_sequences = layer.struct(), run.step_sizes[0]
         inputs = run.inputs.contiguous()
         # Copies, which are written to.
         state = run.state.clone(memory_format=torch.contiguous_format)

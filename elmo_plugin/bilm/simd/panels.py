@@ -3,7 +3,7 @@
 import ctypes
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -42,7 +42,10 @@ class PanelMatrix:
 
 
 def c_matrix(matrix: Optional[PanelMatrix]) -> "CMatrix":
-    """Return what C++ reads. It does not keep the matrix alive."""
+    """
+    Return what C++ reads, for one call: it does not keep the matrix alive, and `multiprocessing` moves the
+    tensors that it sends into shared memory.
+    """
     if matrix is None:
         return CMatrix()
     panels, columns = matrix.panels, (matrix.panels.size(0) * matrix.panels.size(2),)
@@ -56,13 +59,6 @@ def c_matrix(matrix: Optional[PanelMatrix]) -> "CMatrix":
 
 class CMatrix(ctypes.Structure):
     _fields_ = [*c_fields(ctypes.c_void_p, "panels bias scales sums"), ("depth", ctypes.c_int64)]
-
-
-class WithStruct:
-    """Packed weights whose cached property `struct` has addresses of this process, and so is not pickled."""
-
-    def __getstate__(self) -> Dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "struct"}
 
 
 def in_panels(
