@@ -49,7 +49,7 @@ def random_options(random: Random) -> BiLMOptions:
         ),
         cell_size=random.choice(size),
         projection_dim=random.choice(size),
-        num_layers=random.choice([1, 2, 2, 3, 6]),
+        num_layers=random.choice([50] if random.random() < 0.02 else [1, 2, 2, 3, 6]),
         cell_clip=random.choice([None, 0.2, 3.0]),
         proj_clip=random.choice([None, 0.2, 3.0]),
         use_skip_connections=random.random() < 0.7,

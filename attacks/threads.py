@@ -1,12 +1,14 @@
 """
-One model in many threads, and in processes that are forked from one that uses it: the numbers of a serial
-run, to the bit.
+One model in many threads, and in processes that are forked from one that uses it or get it sent: the numbers
+of a serial run, to the bit.
 """
 
+import functools
 import os
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from random import Random
 from typing import Any, Callable, List
@@ -33,18 +35,14 @@ def odd_sentences(random: Random) -> Sentences:
     ]
 
 
-def calls(random: Random) -> Call:
-    """Return a function of sentences that runs a new model, with a cache that is often full."""
+def random_model(random: Random) -> Any:
+    """Return a new model, with a cache that is often full."""
     kind = random.choice(["frozen", "elmo", "embedder", "bilm"])
     if kind == "bilm":
-        bilm = BiLM.from_files(*FILES)
-        return lambda sentences: list(bilm(batch_to_ids(sentences))["activations"])
+        return BiLM.from_files(*FILES)
     if kind == "elmo":
         elmo = Elmo(*FILES, num_output_representations=2, dropout=0.0).eval()
-        elmo.requires_grad_(random.random() < 0.3)
-        return lambda sentences: [
-            tensor.detach() for tensor in elmo(batch_to_ids(sentences))["elmo_representations"]
-        ]
+        return elmo.requires_grad_(random.random() < 0.3)
     # torch's products of a row depend on the other rows, and so on the words that are cached.
     kernel, sizes = random.choice([("auto", [0, 3, 50_000]), ("reference", [0])])
     frozen = FrozenBiLM.from_files(
@@ -53,12 +51,20 @@ def calls(random: Random) -> Call:
         kernel=kernel,
         word_cache_size=random.choice(sizes),
     )
-    if kind == "frozen":
-        return lambda sentences: list(frozen(batch_to_ids(sentences))["activations"])
-    embedder = ElmoEmbedder.from_bilm(frozen)
-    return lambda sentences: [
-        torch.from_numpy(layers.copy()) for layers in embedder.embed_batch(sentences)
-    ]
+    return frozen if kind == "frozen" else ElmoEmbedder.from_bilm(frozen)
+
+
+def run(model: Any, sentences: Sentences) -> List[Tensor]:
+    if isinstance(model, ElmoEmbedder):
+        return [torch.from_numpy(layers.copy()) for layers in model.embed_batch(sentences)]
+    output = model(batch_to_ids(sentences))
+    layers = output["elmo_representations" if isinstance(model, Elmo) else "activations"]
+    return [layer.detach() for layer in layers]
+
+
+def calls(random: Random) -> Call:
+    """Return a function of sentences that runs a new model."""
+    return functools.partial(run, random_model(random))
 
 
 def are_equal(found: List[Tensor], expected: List[Tensor]) -> bool:
@@ -78,12 +84,12 @@ def threads(folder: Path) -> Trial:
             expected = list(map(call, batches))
         barrier = threading.Barrier(NUM_THREADS)
 
-        def run(first: int) -> List[List[Tensor]]:
+        def run_some(first: int) -> List[List[Tensor]]:
             barrier.wait()
             return [call(batch) for batch in batches[first::NUM_THREADS]]
 
         with ThreadPoolExecutor(NUM_THREADS) as pool:
-            found = list(pool.map(run, range(NUM_THREADS)))
+            found = list(pool.map(run_some, range(NUM_THREADS)))
         expected = expected or list(map(call, batches))
         for first, results in enumerate(found):
             for result, serial in zip(results, expected[first::NUM_THREADS]):
@@ -122,6 +128,23 @@ def forks(folder: Path) -> Trial:
     return trial
 
 
+def sent(folder: Path) -> Trial:
+    """
+    A model is pickled as for another process, and so the numbers of its tensors move into shared memory.
+    """
+    torch.set_num_threads(1)
+
+    def trial(random: Random) -> None:
+        model, batch = random_model(random), odd_sentences(random)
+        expected = run(model, batch)
+        for _ in range(random.choice([1, 2])):
+            received = pickle.loads(ForkingPickler.dumps(model))
+            check("the numbers of the sender", are_equal(run(received, batch), expected))
+            check("the numbers that it had", are_equal(run(model, batch), expected))
+
+    return trial
+
+
 def in_a_fork(function: Callable[[], Any]) -> Any:
     """Return what a function returns in a forked process."""
     reading, writing = os.pipe()
@@ -147,4 +170,5 @@ PROMISE = "models can be used in threads and in forked processes, with the same 
 ATTACKS = [
     Attack("threads", PROMISE, threads, max_seconds=60.0),
     Attack("forks", PROMISE, forks, max_seconds=60.0),
+    Attack("sent", PROMISE, sent, max_seconds=60.0),
 ]
