@@ -11,6 +11,7 @@ Each attack makes trials with random input, in a process of its own. The exit st
 """
 
 import argparse
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -102,6 +103,8 @@ def _shown(reason: str) -> str:
 
 
 def _run_all(attacks: list, arguments: argparse.Namespace) -> int:
+    # Processes are forked from one that has imported AllenNLP.
+    multiprocessing.set_forkserver_preload(["attacks.__main__"])
     seconds = arguments.minutes * 60 * arguments.jobs / len(attacks)
     lock = threading.Lock()
 

@@ -85,7 +85,7 @@ def run_attack(
     """
     outcome = Outcome(attack, seed)
     begin = time.monotonic()
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     first = 0
 
     def add(failure: Failure) -> None:
@@ -179,14 +179,14 @@ def _work(
     current: Any,
     sender: Connection,
 ) -> None:
-    """Run trials in a process of their own, for a number of seconds after the preparation."""
+    """Run trials in a process of their own, for a number of seconds, but at least one."""
+    deadline = time.monotonic() + seconds
     log = os.open(Path(folder) / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(log, stream.fileno())
     place = Path(folder) / "work"
     place.mkdir()
     trial = attack.prepare(place)
-    deadline = time.monotonic() + seconds
     count = itertools.count(1)
     for number in numbers:
         current.value = number

@@ -1,5 +1,6 @@
 """`elmo pretrain`, as users call it."""
 
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from typing import Any
 import h5py
 import numpy
 import pytest
+from allennlp.commands.train import train_model_from_file
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
@@ -199,21 +201,18 @@ def test_text_becomes_a_model(capsys: Any) -> None:
 
 
 @pytest.mark.slow
-def test_after_ctrl_c_a_training_goes_on_as_if_nothing_had_happened(folder: Path) -> None:
-    command = [sys.executable, "-m", "elmo_plugin", "pretrain", "-", "out", "--epochs", "4"]
+def test_after_ctrl_c_a_training_goes_on_as_if_nothing_had_happened(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["pretrain", "-", "out", "--epochs", "4", "--size", "tiny.jsonnet"]
     text = b"".join(path.read_bytes() for path in sorted((FIXTURES / "lm").glob("train-*.txt")))
-    options = ["--size", "tiny.jsonnet"]
-
-    def start(*words: str) -> subprocess.Popen:
-        return subprocess.Popen(
-            [*command, *options, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        )
-
-    training = start()
+    training = subprocess.Popen(
+        [sys.executable, "-m", "elmo_plugin", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
     training.stdin.write(text)  # type: ignore[union-attr]
     training.stdin.close()  # type: ignore[union-attr]
     checkpoint = folder / "out" / "training" / "run" / "model_state_e1_b0.th"
@@ -228,20 +227,14 @@ def test_after_ctrl_c_a_training_goes_on_as_if_nothing_had_happened(folder: Path
     )
     assert not (folder / "out" / "options.json").exists()
     # Standard input is not read again.
-    output, _ = start("--resume").communicate(b"")
-    assert b"out is complete" in output
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    main([*words, "--resume"])
+    assert "out is complete" in capsys.readouterr().out
 
     # The same config, trained at once.
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "allennlp", "train", "config.jsonnet", "-s", "at_once"),
-            *("--include-package", "elmo_plugin"),
-        ],
-        cwd=folder / "out" / "training",
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        check=True,
-    )
+    monkeypatch.chdir("out/training")
+    train_model_from_file("config.jsonnet", "at_once")
+    monkeypatch.chdir(folder)
     main(["export", "out/training/at_once/model.tar.gz", "at_once"])
     with h5py.File("out/weights.hdf5") as ours, h5py.File("at_once/weights.hdf5") as theirs:
         names: Any = []
