@@ -6,8 +6,10 @@ everything that configs can name.
 # The environment is checked before anything imports AllenNLP, whose own errors would not say what to do.
 # ruff: noqa: E402
 from elmo_plugin.compat.patches import prepare_allennlp
+from elmo_plugin.compat.training_process import end_with_parent
 
 prepare_allennlp()
+end_with_parent()
 
 from elmo_plugin import pretraining, report, tasks
 from elmo_plugin.commands import allennlp_elmo

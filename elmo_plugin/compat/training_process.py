@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Iterator, List, Mapping, Optional, Sequence
@@ -16,6 +17,10 @@ import elmo_plugin
 CONFIGS = Path(elmo_plugin.__file__).with_name("training_configs")
 
 SECONDS_TO_STOP = 10.0
+SECONDS_BETWEEN_LOOKS = 0.5
+_STARTED_BY = (
+    "ELMO_STARTED_BY"  # environment variable of a training: the process that has started it
+)
 # The last line of a traceback, such as `allennlp.common.checks.ConfigurationError: ...`.
 _ERROR_LINE = re.compile(
     r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Received)\b.*", re.MULTILINE
@@ -54,9 +59,9 @@ def start_training(
 ) -> subprocess.Popen:
     """
     Start a command that writes to a log, in this folder, by default that of this process. Its process group
-    is its own, so that it can be stopped with the processes that it starts.
+    is its own, so that it can be stopped with the processes that it starts; see also `end_with_parent`.
     """
-    environment = dict(environment or os.environ)
+    environment = {**(environment or os.environ), _STARTED_BY: str(os.getpid())}
     if "PYTHONPATH" in environment:  # it may be relative to this folder
         paths = environment["PYTHONPATH"].split(os.pathsep)
         environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, paths))
@@ -70,6 +75,23 @@ def start_training(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+def end_with_parent() -> None:
+    """
+    In a training that `start_training` has started: end with that process, however it is killed. Otherwise
+    the training would go on beside the one that resumes it, in the same folder.
+    """
+    parent = os.environ.pop(_STARTED_BY, None)
+    if parent is None:
+        return
+
+    def watch(parent_id: int) -> None:
+        while os.getppid() == parent_id:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        os.killpg(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, args=(int(parent),), daemon=True).start()
 
 
 def stop_training(processes: Sequence[subprocess.Popen]) -> None:

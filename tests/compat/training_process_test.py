@@ -21,6 +21,14 @@ from elmo_plugin.compat.training_process import (
 from tests.conftest import REPOSITORY
 
 
+def is_running(process_id: int) -> bool:
+    command = ["ps", "-o", "stat=", "-p", str(process_id)]
+    return subprocess.run(command, capture_output=True, text=True).stdout[:1].strip() not in (
+        "",
+        "Z",
+    )
+
+
 def test_a_config_is_a_file_or_an_experiment_of_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,8 +74,7 @@ def test_what_a_process_has_started_is_stopped_with_it(tmp_path: Path) -> None:
     child = int((tmp_path / "log").read_text())
     stop_training([process])
     assert process.returncode is not None
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(child)], capture_output=True, text=True)
-    assert state.stdout.strip()[:1] in ("", "Z")
+    assert not is_running(child)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -98,11 +105,37 @@ with sigterm_interrupts():
     child = int(parent.stdout.readline())  # type: ignore[union-attr]
     parent.send_signal(number)
     _, error = parent.communicate()
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(child)], capture_output=True, text=True)
-    if is_left := state.stdout.strip()[:1] not in ("", "Z"):
+    if is_left := is_running(child):
         os.kill(child, signal.SIGKILL)
     assert not is_left
     assert "KeyboardInterrupt" in error
+
+
+def test_a_training_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    child = "from elmo_plugin.compat.training_process import *; end_with_parent(); time.sleep(100)"
+    program = f"""
+import sys, time
+from pathlib import Path
+from elmo_plugin.compat.training_process import start_training
+print(start_training([sys.executable, "-c", {child!r}], Path("log")).pid, flush=True)
+time.sleep(100)
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        text=True,
+    )
+    number = int(parent.stdout.readline())  # type: ignore[union-attr]
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 60
+    while is_running(number) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if is_left := is_running(number):
+        os.kill(number, signal.SIGKILL)
+    assert not is_left
 
 
 def test_signals_do_afterwards_what_they_did_before() -> None:
