@@ -148,9 +148,11 @@ def _split(
     wanted = min(MAX_HELDOUT_SENTENCES, max(1, int(sum(num_sentences) * HELDOUT_SHARE)))
     if len(sources) * HELDOUT_SHARE >= 1:
         chosen: Set[int] = set()
+        num_chosen, most = 0, 2 * HELDOUT_SHARE * sum(num_sentences)
         for index in random.Random(0).sample(range(len(sources)), len(sources)):
-            if sum(num_sentences[other] for other in chosen) < wanted:
+            if num_chosen < wanted and num_chosen + num_sentences[index] <= most:
                 chosen.add(index)
+                num_chosen += num_sentences[index]
         of_chosen = [sources[index] for index in sorted(chosen)]
         others = [source for index, source in enumerate(sources) if index not in chosen]
         where = f"from {len(chosen)} of {len(sources)} files, which are not trained on"

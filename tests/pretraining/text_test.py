@@ -24,6 +24,7 @@ def prepare(folder: Path, *texts: List[str], heldout: Any = (), **settings: Any)
     sources = []
     for number, lines in enumerate(texts):
         path = folder / f"in{number:03}.txt"
+        folder.mkdir(exist_ok=True)
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         sources.append(SentenceSource(path, OPTIONS))
     return prepare_text(
@@ -67,6 +68,15 @@ def test_each_sentence_is_trained_on_or_held_out_once_if_there_are_few_files(
     else:  # whole files: none of them is trained on
         files_of = [{line.split()[1] for line in lines} for lines in (train, heldout)]
         assert not files_of[0] & files_of[1]
+
+
+def test_a_file_with_most_of_the_text_is_not_held_out(tmp_path: Path) -> None:
+    for number in range(20):
+        texts = [["a b"] * (1000 if file == number else 10) for file in range(20)]
+        prepared = prepare(tmp_path / str(number), *texts)
+        assert prepared.heldout_sentences == 59  # a twentieth
+        assert prepared.train_sentences == 1190 - 60
+        assert prepared.heldout_from == "from 6 of 20 files, which are not trained on"
 
 
 def test_training_files_have_sentences_from_everywhere(
