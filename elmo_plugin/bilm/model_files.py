@@ -35,6 +35,7 @@ MANY_LANGS_NAMES = (CHARACTERS_NAME, WORDS_NAME, TOKEN_EMBEDDER_NAME, ENCODER_NA
 
 # Of the files in a .zip that are extracted.
 _SUFFIXES = (".json", ".hdf5", ".dic", ".pkl")
+MAX_FILES = 100  # of these, in a zip: each is synced to the disk, which takes milliseconds
 
 
 def resolve_model_files(
@@ -271,14 +272,21 @@ def _extracted(name: FileName) -> Path:
         try:
             check_zip(path)
             with zipfile.ZipFile(path) as archive:
-                for member in archive.namelist():
-                    file = new_folder / member.rpartition("/")[2]
-                    if file.suffix in _SUFFIXES:
-                        # x: two members of one name are an error.
-                        with archive.open(member) as source, open(file, "xb") as target:
-                            shutil.copyfileobj(source, target)
-                            target.flush()
-                            os.fsync(target.fileno())
+                members = [
+                    member for member in archive.namelist() if _name(member).suffix in _SUFFIXES
+                ]
+                if len(members) > MAX_FILES:
+                    raise ConfigurationError(
+                        f"weight_file: {name} has {len(members):,} files ({', '.join(_SUFFIXES)}), expected "
+                        f"those of one model, at most {MAX_FILES}. Extract it, and give a model's folder."
+                    )
+                for member in members:
+                    file = new_folder / _name(member)
+                    # x: two members of one name are an error.
+                    with archive.open(member) as source, open(file, "xb") as target:
+                        shutil.copyfileobj(source, target)
+                        target.flush()
+                        os.fsync(target.fileno())
         except ConfigurationError:
             raise
         # In damaged and encrypted files zipfile finds errors of nearly every class.
@@ -294,6 +302,11 @@ def _extracted(name: FileName) -> Path:
             if not folder.exists():
                 raise
     return folder
+
+
+def _name(member: str) -> Path:
+    """Return the name of a member of a zip without its folders."""
+    return Path(member.rpartition("/")[2])
 
 
 def save_tensors(content: Any, path: FileName) -> None:

@@ -156,6 +156,16 @@ def test_what_a_zip_holds_is_on_the_disk_before_it_is_in_the_cache(
     assert len(sizes) == 2
 
 
+def test_a_zip_with_many_files_is_refused(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    path = make_zip(tmp_path / "m.zip", *bilm_files)
+    with zipfile.ZipFile(path, "a") as archive:
+        for number in range(99):
+            archive.writestr(f"{number}.json", "{}")
+    with pytest.raises(ConfigurationError, match=r"m\.zip has 101 files .*, at most 100\. Extract"):
+        BiLM.from_files(path)
+    assert list((tmp_path / "allennlp" / "cache").iterdir()) == []
+
+
 def with_flipped_bytes(content: bytes) -> bytes:
     middle = len(content) // 2
     flipped = bytes(255 - byte for byte in content[middle : middle + 8])
