@@ -7,6 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import Callable
 
+import pytest
+
 from attacks.trials import Attack, as_table, generator, run_attack
 
 
@@ -31,6 +33,14 @@ def prepare_kill(folder: Path) -> Callable[[Random], None]:
 
 def prepare_wait(folder: Path) -> Callable[[Random], None]:
     return lambda random: time.sleep(1000)
+
+
+def prepare_work(folder: Path) -> Callable[[Random], None]:
+    def trial(random: Random) -> None:
+        while True:
+            pass
+
+    return trial
 
 
 def prepare_memory(folder: Path) -> Callable[[Random], None]:
@@ -74,10 +84,13 @@ def test_a_process_that_ends_is_a_failure_and_the_next_trials_run() -> None:
     assert "what was written before" in outcome.failures[0].reason
 
 
-def test_an_endless_trial_is_stopped() -> None:
-    outcome = run_attack(Attack("wait", "", prepare_wait, max_seconds=0.5), max_trials=1)
+@pytest.mark.parametrize("prepare, max_seconds", [(prepare_wait, 0.1), (prepare_work, 0.5)])
+def test_an_endless_trial_is_stopped(
+    prepare: Callable[[Path], Callable[[Random], None]], max_seconds: float
+) -> None:
+    outcome = run_attack(Attack("endless", "", prepare, max_seconds=max_seconds), max_trials=1)
     assert [failure.number for failure in outcome.failures] == [0]
-    assert "the trial took more than 0.5 s" in outcome.failures[0].reason
+    assert f"the trial took more than {max_seconds} s" in outcome.failures[0].reason
 
 
 def test_memory_is_bounded() -> None:
