@@ -17,9 +17,10 @@ from typing import Any, Callable, Dict, Iterator, List
 import h5py
 import numpy
 import pytest
+import torch
 from tqdm import tqdm
 
-from elmo_plugin import ElmoEmbedder, FrozenBiLM
+from elmo_plugin import Elmo, ElmoEmbedder, FrozenBiLM
 from elmo_plugin.embedding import formats
 from elmo_plugin.embedding.engines import EngineOptions
 from elmo_plugin.embedding.formats import FORMATS, OutputOptions
@@ -550,6 +551,16 @@ class TestResume:
             embed(QuickEmbedder(FrozenBiLM.from_files(*bilm_files)), resume=True)
         embed(embedder, resume=True, batch_size=3)
         check_output(embedder)
+
+    def test_models_without_checksums_are_not_taken_for_the_same(
+        self, bilm_files: BiLMFiles, folder: Path
+    ) -> None:
+        elmo, other = Elmo(*bilm_files), Elmo(*bilm_files)
+        with torch.no_grad():
+            other.bilm.get_parameter("forward_layers.0.projection").mul_(2.0)
+        embed(QuickEmbedder(elmo.frozen_bilm))
+        with pytest.raises(ConfigurationError, match=r"settings: biLM was '\w+', now '\w+'\."):
+            embed(QuickEmbedder(other.frozen_bilm), resume=True)
 
     @pytest.mark.parametrize(
         "source, content",
