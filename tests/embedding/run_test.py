@@ -413,6 +413,30 @@ def test_a_run_that_was_interrupted_after_it_replaced_an_output_is_resumed(
     check_output(embedder, format)
 
 
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "failed"), KeyboardInterrupt()])
+def test_an_output_is_kept_until_another_one_is_in_its_place(
+    bilm: FrozenBiLM,
+    folder: Path,
+    format: str,
+    error: BaseException,
+    stateful: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise error
+
+    embed(QuickEmbedder(bilm), format)
+    expected = contents()
+    embedder = QuickEmbedder(bilm, stateful=stateful)
+    with monkeypatch.context() as patch, pytest.raises(type(error)):
+        patch.setattr(Path, "replace", fail)
+        embed(embedder, format, overwrite=True)
+    assert contents() == expected
+    embed(embedder, format, overwrite=True)
+    assert sorted(os.listdir()) == ["in.txt", "out"]
+
+
 @pytest.mark.parametrize("name", ["write", "truncate"])
 def test_an_interrupt_while_hdf5_writes_is_no_other_error(
     name: str, embedder: QuickEmbedder, folder: Path
