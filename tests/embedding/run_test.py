@@ -579,12 +579,16 @@ class TestResume:
     def test_models_without_checksums_are_not_taken_for_the_same(
         self, bilm_files: BiLMFiles, folder: Path
     ) -> None:
-        elmo, other = Elmo(*bilm_files), Elmo(*bilm_files)
-        with torch.no_grad():
-            other.bilm.get_parameter("forward_layers.0.projection").mul_(2.0)
-        embed(QuickEmbedder(elmo.frozen_bilm))
+        def embedder(factor: float) -> QuickEmbedder:
+            elmo = Elmo(*bilm_files)
+            with torch.no_grad():
+                elmo.bilm.get_parameter("forward_layers.0.projection").mul_(factor)
+            assert elmo.frozen_bilm is not None
+            return QuickEmbedder(elmo.frozen_bilm)
+
+        embed(embedder(1.0))
         with pytest.raises(ConfigurationError, match=r"settings: biLM was '\w+', now '\w+'\."):
-            embed(QuickEmbedder(other.frozen_bilm), resume=True)
+            embed(embedder(2.0), resume=True)
 
     @pytest.mark.parametrize(
         "source, content",
