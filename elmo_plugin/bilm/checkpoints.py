@@ -1,6 +1,7 @@
 """A biLM in state dicts: of archives, and of AllenNLP's own ELMo."""
 
 import json
+import textwrap
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
@@ -137,9 +138,11 @@ def _check_options(bilm: Any, saved: Dict[str, Any]) -> None:
     for field in fields(expected):
         values = getattr(options, field.name), getattr(expected, field.name)
         if field.compare and values[0] != values[1]:
+            # Dictionaries have many words.
+            found, wanted = (textwrap.shorten(str(value), 400) for value in values)
             raise ConfigurationError(
-                f"The biLM has {field.name} {values[0]}, expected {values[1]}, as the biLM of the archive. "
-                "Give the options file with which the archive was made."
+                f"The biLM has {field.name} {found}, expected {wanted}, as the biLM of the archive. "
+                "Give the files with which the archive was made."
             )
 
 

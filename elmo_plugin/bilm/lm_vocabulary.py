@@ -94,7 +94,7 @@ class LMVocabulary:
             for word, count in counts.items()
             if count >= min_count and word not in SPECIALS
         )
-        kept = frequent[: None if max_size is None else max_size - len(SPECIALS)]
+        kept = frequent[: None if max_size is None else max(0, max_size - len(SPECIALS))]
         if not kept:
             raise ConfigurationError(
                 f"--min-count: no word of the corpus occurs {min_count} times, expected at most "

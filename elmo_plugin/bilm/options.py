@@ -70,9 +70,9 @@ class ManyLangsEncoderOptions:
     """
 
     word_dim: int = 0
-    words: Mapping[str, int] = field(default_factory=dict, compare=False)
+    words: Mapping[str, int] = field(default_factory=dict, hash=False)
     convolutions: Optional[CharacterEncoderOptions] = None
-    characters: Mapping[str, int] = field(default_factory=dict, compare=False)
+    characters: Mapping[str, int] = field(default_factory=dict, hash=False)
     max_characters: Optional[int] = None
 
     @property

@@ -307,10 +307,16 @@ class PartialOutput:
                 f"output: {self.output} was written by another program during the run. Move it away, then "
                 "give --resume: the output is complete and will be moved there."
             )
-        if self.output.is_dir():
-            # A folder cannot be replaced by one call.
-            self.output.rename(self.folder / f"removed-{secrets.token_hex(4)}")
-        product.replace(self.output)
+        previous = self.folder / f"removed-{secrets.token_hex(4)}"
+        try:
+            if self.output.is_dir():
+                # A folder cannot be replaced by one call.
+                self.output.rename(previous)
+            product.replace(self.output)
+        except BaseException:
+            with suppress(OSError):  # nothing was moved away, or the new output is in its place
+                previous.rename(self.output)
+            raise
         with suppress(OSError):  # not every file system can sync folders
             folder = os.open(self.output.parent, os.O_RDONLY)
             os.fsync(folder)

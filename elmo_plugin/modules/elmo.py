@@ -265,8 +265,10 @@ class Elmo(torch.nn.Module):
         self.register_buffer(SOURCE_KEY, source)
         # torch 2.4 has this method only with an underscore.
         self._register_load_state_dict_pre_hook(keep_own_bilm, with_module=True)
-        self._register_load_state_dict_pre_hook(set_word_vectors_aside, with_module=True)
-        self.register_load_state_dict_post_hook(check_word_vectors)
+        if isinstance(self._elmo_lstm, BiLM):
+            # Others, such as AllenNLP's own biLM, have vectors of the cached vocabulary.
+            self._register_load_state_dict_pre_hook(set_word_vectors_aside, with_module=True)
+            self.register_load_state_dict_post_hook(check_word_vectors)
         self._word_vectors_aside: Optional[Tensor] = None
 
         self.max_tokens = max_tokens

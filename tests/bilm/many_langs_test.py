@@ -178,6 +178,17 @@ def test_a_saved_model_with_a_large_dictionary_is_read_again(tmp_path: Path) -> 
     assert encoder.words == sizes["words"]
 
 
+def test_weights_of_other_dictionaries_are_refused(folder: Path) -> None:
+    path = folder / "word.dic"
+    words = path.read_text("utf-8")
+    path.write_text(words.replace("naïve\t", "x\t").replace("!\t", "naïve\t"), "utf-8")
+    assert path.read_text("utf-8") != words
+    elmo, other = Elmo(str(folder)), Elmo(str(FIXTURES / "both"))
+    with pytest.raises(ConfigurationError, match=r"has encoder ManyLangs.* expected ManyLangs"):
+        elmo.load_state_dict(other.state_dict())
+    other.load_state_dict(Elmo(str(FIXTURES / "both")).state_dict())
+
+
 def test_it_is_not_trained() -> None:
     message = "A biLM of ELMoForManyLangs cannot be trained"
     with pytest.raises(ConfigurationError, match=message):

@@ -17,9 +17,10 @@ from typing import Any, Callable, Dict, Iterator, List
 import h5py
 import numpy
 import pytest
+import torch
 from tqdm import tqdm
 
-from elmo_plugin import ElmoEmbedder, FrozenBiLM
+from elmo_plugin import Elmo, ElmoEmbedder, FrozenBiLM
 from elmo_plugin.embedding import formats
 from elmo_plugin.embedding.engines import EngineOptions
 from elmo_plugin.embedding.formats import FORMATS, OutputOptions
@@ -412,6 +413,30 @@ def test_a_run_that_was_interrupted_after_it_replaced_an_output_is_resumed(
     check_output(embedder, format)
 
 
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "failed"), KeyboardInterrupt()])
+def test_an_output_is_kept_until_another_one_is_in_its_place(
+    bilm: FrozenBiLM,
+    folder: Path,
+    format: str,
+    error: BaseException,
+    stateful: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise error
+
+    embed(QuickEmbedder(bilm), format)
+    expected = contents()
+    embedder = QuickEmbedder(bilm, stateful=stateful)
+    with monkeypatch.context() as patch, pytest.raises(type(error)):
+        patch.setattr(Path, "replace", fail)
+        embed(embedder, format, overwrite=True)
+    assert contents() == expected
+    embed(embedder, format, overwrite=True)
+    assert sorted(os.listdir()) == ["in.txt", "out"]
+
+
 @pytest.mark.parametrize("name", ["write", "truncate"])
 def test_an_interrupt_while_hdf5_writes_is_no_other_error(
     name: str, embedder: QuickEmbedder, folder: Path
@@ -550,6 +575,20 @@ class TestResume:
             embed(QuickEmbedder(FrozenBiLM.from_files(*bilm_files)), resume=True)
         embed(embedder, resume=True, batch_size=3)
         check_output(embedder)
+
+    def test_models_without_checksums_are_not_taken_for_the_same(
+        self, bilm_files: BiLMFiles, folder: Path
+    ) -> None:
+        def embedder(factor: float) -> QuickEmbedder:
+            elmo = Elmo(*bilm_files)
+            with torch.no_grad():
+                elmo.bilm.get_parameter("forward_layers.0.projection").mul_(factor)
+            assert elmo.frozen_bilm is not None
+            return QuickEmbedder(elmo.frozen_bilm)
+
+        embed(embedder(1.0))
+        with pytest.raises(ConfigurationError, match=r"settings: biLM was '\w+', now '\w+'\."):
+            embed(embedder(2.0), resume=True)
 
     @pytest.mark.parametrize(
         "source, content",

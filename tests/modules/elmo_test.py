@@ -227,6 +227,19 @@ class TestStateDict:
         ):
             assert_accurate(ours_tensor, their_tensor)
 
+    def test_allennlps_own_bilm_keeps_its_vectors_of_words(self, bilm_files: BiLMFiles) -> None:
+        def elmo() -> Elmo:
+            theirs = allennlp_elmo(bilm_files, 1, vocab_to_cache=VOCABULARY)
+            module = theirs._elmo_lstm
+            return Elmo(None, None, 1, module=module, vocab_to_cache=VOCABULARY)
+
+        trained, loaded = elmo(), elmo()
+        vectors = "_elmo_lstm._word_embedding.weight"
+        with torch.no_grad():
+            trained.get_parameter(vectors).add_(1.0)
+        loaded.load_state_dict(trained.state_dict())
+        assert torch.equal(loaded.get_parameter(vectors), trained.get_parameter(vectors))
+
     def test_that_of_a_differently_named_biLM_loads(
         self, bilm_files: BiLMFiles, write_bilm: Any
     ) -> None:
