@@ -117,7 +117,7 @@ def embed_sentences(
     embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]], description: str
 ) -> Iterator[numpy.ndarray]:
     """Yield the layers of each sentence, `(num_layers, len(sentence), dim)`, and show progress."""
-    vectors = embedder.embed_sentences([list(sentence) for sentence in sentences])
+    vectors = embedder.embed_sentences(sentences)
     return Tqdm.tqdm(vectors, total=len(sentences), unit=" sentences", desc=description)
 
 
