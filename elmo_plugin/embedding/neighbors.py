@@ -24,7 +24,7 @@ class Occurrence(NamedTuple):
 
     tokens: Tuple[str, ...]
     position: Optional[int]
-    line_index: Optional[int] = None  # from 0; `None` if the sentence is not from a text
+    line_index: int  # from 0
 
     @property
     def marked_sentence(self) -> str:
@@ -149,7 +149,7 @@ def nearest_occurrences(
     query_vector: numpy.ndarray,
     occurrences: Sequence[Occurrence],
     vectors: numpy.ndarray,
-    top: int = 10,
+    top: int,
 ) -> List[Neighbor]:
     """
     Return at most `top` occurrences, of vectors `(num_occurrences, dim)`, that are most similar to a query,
