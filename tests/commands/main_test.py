@@ -237,6 +237,7 @@ class TestErrors:
         "words",
         [
             "embed in.txt o.npy --top",
+            "embed in.txt o.npy --top --model=",
             "neighbors in.txt --sentence a --word a",
             "score in.txt",
             "export o.onnx",
