@@ -35,10 +35,9 @@ def read(path: str = "out.hdf5") -> Dict[str, Any]:
 def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the command through AllenNLP's parser, and gives what it wrote if that is HDF5."""
 
-    def run(*arguments: str, source: str = "in.txt", output: str = "out.hdf5") -> Dict[str, Any]:
-        monkeypatch.setattr(
-            sys, "argv", ["allennlp", "elmo", source, output, "--debug", *arguments]
-        )
+    def run(*arguments: str, output: str = "out.hdf5") -> Dict[str, Any]:
+        words = ["allennlp", "elmo", "in.txt", output, "--debug", *arguments]
+        monkeypatch.setattr(sys, "argv", words)
         main()
         return read() if output == "out.hdf5" else {}
 
