@@ -60,17 +60,16 @@ def check_vectors(datasets: Dict[str, Any], expected: List[Any]) -> None:
         numpy.testing.assert_allclose(datasets[str(number)], array, rtol=0, atol=ACCURACY)
 
 
-class TestFlagsOfAllenNlp09:
-    @pytest.mark.parametrize("choice", ["all", "top", "average"])
-    def test_choices_of_layers(self, run: Run, bilm_files: TinyBiLMFiles, choice: str) -> None:
-        datasets = run(f"--{choice}")
-        embedder = ElmoEmbedder(*bilm_files)
-        index = json.loads(datasets.pop("sentence_to_index")[0])
-        assert index == {LINES[0]: "0", "Hi": "3", "a b a": "2"}
-        assert datasets.keys() == {"0", "1", "2", "3"}
-        layers_of_lines = [embedder.embed_sentence(line.split()) for line in LINES]
-        functions = {"all": numpy.asarray, "top": lambda x: x[-1], "average": lambda x: x.mean(0)}
-        check_vectors(datasets, [functions[choice](layers) for layers in layers_of_lines])
+@pytest.mark.parametrize("choice", ["all", "top", "average"])
+def test_choices_of_layers(run: Run, bilm_files: TinyBiLMFiles, choice: str) -> None:
+    datasets = run(f"--{choice}")
+    embedder = ElmoEmbedder(*bilm_files)
+    index = json.loads(datasets.pop("sentence_to_index")[0])
+    assert index == {LINES[0]: "0", "Hi": "3", "a b a": "2"}
+    assert datasets.keys() == {"0", "1", "2", "3"}
+    layers_of_lines = [embedder.embed_sentence(line.split()) for line in LINES]
+    functions = {"all": numpy.asarray, "top": lambda x: x[-1], "average": lambda x: x.mean(0)}
+    check_vectors(datasets, [functions[choice](layers) for layers in layers_of_lines])
 
 
 class TestFurtherFlags:
