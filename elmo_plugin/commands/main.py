@@ -164,9 +164,7 @@ def declare(parser: argparse.ArgumentParser, command: Any) -> None:
     if hasattr(command, "add_subcommands"):
         command.add_subcommands(parser)
         return
-    options_class = getattr(command, "OPTIONS", None)
-    if options_class is not None:
-        add_options(parser, options_class)
+    add_options(parser, command.OPTIONS)
     parser.add_argument(
         DEBUG, action="store_true", help="show the traceback of an error, not only its message"
     )
@@ -174,10 +172,7 @@ def declare(parser: argparse.ArgumentParser, command: Any) -> None:
 
     def run(args: argparse.Namespace) -> None:
         with exits_on_user_errors(parser.prog, args.debug):
-            if options_class is None:
-                command.run()
-            else:
-                command.run(options_from(options_class, args))
+            command.run(options_from(command.OPTIONS, args))
 
     parser.set_defaults(func=run)
 

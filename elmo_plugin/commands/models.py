@@ -34,13 +34,7 @@ ORIGINAL = "original"
 # The file that each kind of model has in its folder.
 _KINDS = {"options.json": "biLM", "config.json": "task model"}
 
-
-_ORIGINAL_ROW = (
-    ORIGINAL,
-    "biLM",
-    "374 MB",
-    "the paper's, of AI2; not included, downloaded once; en",
-)
+_ORIGINAL_ABOUT = "the paper's, of AI2; not included, downloaded once; en"
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ def run(options: ModelsOptions) -> None:
     elif options.name == ORIGINAL:
         from elmo_plugin.bilm.model_files import ORIGINAL_MODEL
 
-        print(f"{ORIGINAL}: {_ORIGINAL_ROW[-1]}")
+        print(f"{ORIGINAL}: {_ORIGINAL_ABOUT}")
         print(f"{ORIGINAL_MODEL}options.json", f"{ORIGINAL_MODEL}weights.hdf5", sep="\n")
     else:
         folders = {file.parent.name: file.parent for file in _model_files(FOLDER)}
@@ -86,7 +80,7 @@ def model_lines(folder: Path) -> List[str]:
         facts = [about.get(key, "").rstrip(".") for key in ("summary", "language", "license")]
         description = "; ".join(filter(None, facts))
         rows.append((file.parent.name, _KINDS[file.name], f"{size:.1f} MB", description))
-    rows.append(_ORIGINAL_ROW)
+    rows.append((ORIGINAL, "biLM", "374 MB", _ORIGINAL_ABOUT))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return ["  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows]
 

@@ -106,7 +106,6 @@ def run(options: NeighborsOptions) -> None:
         print(f"\nsentence {number}: {query.marked_sentence}")
         neighbors = nearest_occurrences(query, query_vector, occurrences, vectors, options.top)
         for occurrence, similarity in neighbors:
-            assert occurrence.line_index is not None
             line = occurrence.line_index + 1
             print(f"  {similarity:6.3f}  line {line:<7} {occurrence.marked_sentence}")
         if not neighbors:

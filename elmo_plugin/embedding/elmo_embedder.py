@@ -312,16 +312,12 @@ class BiLMFiles:
 
     def check(self) -> None:
         """Raise `ConfigurationError` unless either `model` or both files are given."""
-        given = [
-            f"--{name.replace('_', '-')}"
-            for name in ("options_file", "weight_file")
-            if getattr(self, name)
-        ]
-        if (len(given), self.model is None) not in ((0, False), (2, True)):
-            found = " and ".join(["--model"] * (self.model is not None) + given) or "no model"
+        files = {"--options-file": self.options_file, "--weight-file": self.weight_file}
+        given = [flag for flag, name in {"--model": self.model, **files}.items() if name]
+        if given not in (["--model"], list(files)):
             raise ConfigurationError(
-                f"found {found}, expected --model: {model_choices()}. Or give two separate files, "
-                "--options-file and --weight-file."
+                f"found {' and '.join(given) or 'no model'}, expected --model: {model_choices()}. Or give "
+                "two separate files, --options-file and --weight-file."
             )
 
     @property

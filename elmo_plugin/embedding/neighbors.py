@@ -24,7 +24,7 @@ class Occurrence(NamedTuple):
 
     tokens: Tuple[str, ...]
     position: Optional[int]
-    line_index: Optional[int] = None  # from 0; `None` if the sentence is not from a text
+    line_index: int  # from 0
 
     @property
     def marked_sentence(self) -> str:
@@ -149,14 +149,13 @@ def nearest_occurrences(
     query_vector: numpy.ndarray,
     occurrences: Sequence[Occurrence],
     vectors: numpy.ndarray,
-    top: int = 10,
+    top: int,
 ) -> List[Neighbor]:
     """
-    Return at most `top` occurrences, of vectors `(num_occurrences, dim)`, that are most similar to a query,
-    of a vector `(dim,)` (paper, table 4). Vectors have length 1.
+    Return the occurrences that are most similar to a query, at most `top` (paper, table 4). The nearest come
+    first; equally near ones are in the order of the text. The query itself, on any line, is left out.
 
-    The nearest come first; equally near ones are in the order of the text. The query itself, on any line, is
-    left out.
+    `query_vector` is `(dim,)` and `vectors` is `(num_occurrences, dim)`; each vector has length 1.
     """
     similarities = vectors @ query_vector  # (num_occurrences,)
     order = numpy.argsort(-similarities, kind="stable")

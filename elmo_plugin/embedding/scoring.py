@@ -23,7 +23,6 @@ from elmo_plugin.files.text import FileName
 BLANK = "___"
 # Words that stand for others or for sentence marks, such as WikiText's <unk>, are not offered for a blank.
 _MARK = re.compile(r"</?s>|<unk>", re.IGNORECASE)
-DEFAULT_NUM_BEST = 10
 
 
 class SentenceScore(NamedTuple):
@@ -212,7 +211,7 @@ class SentenceScorer:
         return self._embedder.map_batches(self._scores, sentences, batch_size)
 
     def best_words(
-        self, tokens: Sequence[str], num_words: int = DEFAULT_NUM_BEST, where: str = "The sentence"
+        self, tokens: Sequence[str], num_words: int = 10, where: str = "The sentence"
     ) -> List[WordForBlank]:
         """
         Return the best words for the blank, `___`, among the tokens of a sentence, ranked by both directions
@@ -248,7 +247,6 @@ class SentenceScorer:
 
     def _scores(self, sentences: List[List[str]]) -> List[SentenceScore]:
         words = [[self.vocabulary.index_of(token) for token in tokens] for tokens in sentences]
-        begin, end, unknown = (LMVocabulary.BEGIN, LMVocabulary.END, LMVocabulary.UNKNOWN)
         top = self._top_layer(sentences)
         num_predictions = [len(tokens) + 1 for tokens in sentences]
         lengths = torch.tensor(num_predictions, device=top.device)
@@ -257,8 +255,8 @@ class SentenceScorer:
         # Forward, the state at a position predicts the next one, the last the end of the sentence; backward,
         # it predicts the previous one, the first the begin. (num_predictions, projection_dim) each
         states = [forward_states[:, :-1][is_prediction], backward_states[:, 1:][is_prediction]]
-        targets = [word for row in words for word in (*row, end)]
-        targets += [word for row in words for word in (begin, *row)]
+        targets = [word for row in words for word in (*row, LMVocabulary.END)]
+        targets += [word for row in words for word in (LMVocabulary.BEGIN, *row)]
         nll = self._softmax.nll(torch.cat(states), torch.tensor(targets, device=top.device))
         # An array for each direction and sentence.
         starts = numpy.cumsum(num_predictions)[:-1]
@@ -266,7 +264,7 @@ class SentenceScorer:
         return [
             SentenceScore(
                 tokens,
-                numpy.array(row, dtype=numpy.int64) == unknown,
+                numpy.array(row, dtype=numpy.int64) == LMVocabulary.UNKNOWN,
                 of_forward.copy(),
                 numpy.roll(of_backward, -1),  # the begin comes last
             )

@@ -64,9 +64,9 @@ class ProbeOptions(ReportOptions, DeviceOptions):
 
     def embedders(self, bilm: BiLM) -> Iterator[Tuple[str, Sequence[int], ElmoEmbedder]]:
         """
-        Yield the name of vectors, the seeds to measure them with, and their embedder: of the biLM, and for
-        each seed of an untrained one of the same sizes, with bilm-tf's initial values. The scores of that
-        one show what the spelling of words and the architecture give without training.
+        Yield a name in tables, the seeds to measure with, and an embedder. First of the biLM, with all seeds;
+        then, for each seed, of an untrained biLM of the same sizes, with bilm-tf's initial values. Its scores
+        show what the spelling of words and the architecture give without training.
         """
         yield self.bilm_name, self.seeds, self._embedder(bilm)
         for seed in self.seeds if self.control else ():
@@ -117,7 +117,7 @@ def embed_sentences(
     embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]], description: str
 ) -> Iterator[numpy.ndarray]:
     """Yield the layers of each sentence, `(num_layers, len(sentence), dim)`, and show progress."""
-    vectors = embedder.embed_sentences([list(sentence) for sentence in sentences])
+    vectors = embedder.embed_sentences(sentences)
     return Tqdm.tqdm(vectors, total=len(sentences), unit=" sentences", desc=description)
 
 

@@ -150,7 +150,7 @@ def train(
                     scores[name] = folder.scores(metric)
                 except ConfigurationError as error:
                     failures[name] = str(error)
-        all_versions = pandas.DataFrame([folders[name].versions() for name in scores])
+        all_versions = pandas.DataFrame([folders[name].record()["versions"] for name in scores])
     no_scores = [None] * len(RunScores._fields)
     return TrainedRuns(
         pandas.DataFrame(
@@ -195,7 +195,7 @@ class RunFolder:
             return
         advice = "Give another results folder or another --name, or remove this folder."
         try:
-            found = self._record()["config"]
+            found = self.record()["config"]
         except (OSError, ValueError, KeyError) as error:
             raise ConfigurationError(
                 f"{self.path}: has no record of the config and data of a run ({error}), expected an empty "
@@ -213,9 +213,9 @@ class RunFolder:
                 f"{self.path}: is a run of another config or on other data: {shown}. {advice}"
             )
 
-    def versions(self) -> Dict[str, str]:
-        """Return the versions that the run was started with."""
-        return self._record()["versions"]
+    def record(self) -> Dict[str, Any]:
+        """Read the record, see `prepare`."""
+        return json.loads(self.record_file.read_text(encoding="utf-8"))
 
     def scores(self, metric: str) -> RunScores:
         """Read the scores of the finished run. Raises as `read_metrics`."""
@@ -242,9 +242,6 @@ class RunFolder:
         """Return the command that trains the config, and replaces what an interrupted one left."""
         packages = options.include_package
         return train_command(self.config_file, self.path, "--force", include_package=packages)
-
-    def _record(self) -> Dict[str, Any]:
-        return json.loads(self.record_file.read_text(encoding="utf-8"))
 
 
 def read_metrics(path: Path, keys: Sequence[str]) -> Dict[str, Any]:

@@ -1,6 +1,5 @@
 """`elmo report weights`: the layer weights that trained models learnt (the paper's figure 2)."""
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,9 +97,9 @@ def compare_weights(options: WeightsOptions) -> Report:
     return write_report(options.output, {"weights": part}, settings_of())
 
 
-def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]] = None) -> List[ArchivedMix]:
+def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]]) -> List[ArchivedMix]:
     """Return the mixes of a trained model."""
-    mixes = mixes_in(opened_archive(archive_file, json.dumps(overrides or {})).model)
+    mixes = mixes_in(opened_archive(archive_file, overrides or "").model)
     if not mixes:
         raise ConfigurationError(
             f"{archive_file}: the model has no mix of a biLM's layers, expected a task's model with ELMo, "

@@ -224,7 +224,7 @@ class WordsInContext:
 
 def _similar_word(neighbor: Neighbor, sentences: Sequence[str]) -> SimilarWord:
     (words, position, index), similarity = neighbor
-    assert position is not None and index is not None  # a word of a numbered sentence
+    assert position is not None  # a word
     start = end = 0
     # spaCy's tokens are parts of the text.
     for word in words[: position + 1]:

@@ -88,10 +88,9 @@ class RequestChecks:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
+        host, origin = (headers.get(key, b"").decode("latin-1") for key in (b"host", b"origin"))
         try:
-            self._check_host(
-                *(headers.get(key, b"").decode("latin-1") for key in (b"host", b"origin"))
-            )
+            self._check_host(host, origin)
             body = await asyncio.wait_for(self._read_body(receive), self._limits.timeout)
         except RequestError as error:
             await error_response(error.status, error.message)(scope, receive, send)

@@ -35,10 +35,9 @@ def read(path: str = "out.hdf5") -> Dict[str, Any]:
 def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the command through AllenNLP's parser, and gives what it wrote if that is HDF5."""
 
-    def run(*arguments: str, source: str = "in.txt", output: str = "out.hdf5") -> Dict[str, Any]:
-        monkeypatch.setattr(
-            sys, "argv", ["allennlp", "elmo", source, output, "--debug", *arguments]
-        )
+    def run(*arguments: str, output: str = "out.hdf5") -> Dict[str, Any]:
+        words = ["allennlp", "elmo", "in.txt", output, "--debug", *arguments]
+        monkeypatch.setattr(sys, "argv", words)
         main()
         return read() if output == "out.hdf5" else {}
 
@@ -61,17 +60,16 @@ def check_vectors(datasets: Dict[str, Any], expected: List[Any]) -> None:
         numpy.testing.assert_allclose(datasets[str(number)], array, rtol=0, atol=ACCURACY)
 
 
-class TestFlagsOfAllenNlp09:
-    @pytest.mark.parametrize("choice", ["all", "top", "average"])
-    def test_choices_of_layers(self, run: Run, bilm_files: TinyBiLMFiles, choice: str) -> None:
-        datasets = run(f"--{choice}")
-        embedder = ElmoEmbedder(*bilm_files)
-        index = json.loads(datasets.pop("sentence_to_index")[0])
-        assert index == {LINES[0]: "0", "Hi": "3", "a b a": "2"}
-        assert datasets.keys() == {"0", "1", "2", "3"}
-        layers_of_lines = [embedder.embed_sentence(line.split()) for line in LINES]
-        functions = {"all": numpy.asarray, "top": lambda x: x[-1], "average": lambda x: x.mean(0)}
-        check_vectors(datasets, [functions[choice](layers) for layers in layers_of_lines])
+@pytest.mark.parametrize("choice", ["all", "top", "average"])
+def test_choices_of_layers(run: Run, bilm_files: TinyBiLMFiles, choice: str) -> None:
+    datasets = run(f"--{choice}")
+    embedder = ElmoEmbedder(*bilm_files)
+    index = json.loads(datasets.pop("sentence_to_index")[0])
+    assert index == {LINES[0]: "0", "Hi": "3", "a b a": "2"}
+    assert datasets.keys() == {"0", "1", "2", "3"}
+    layers_of_lines = [embedder.embed_sentence(line.split()) for line in LINES]
+    functions = {"all": numpy.asarray, "top": lambda x: x[-1], "average": lambda x: x.mean(0)}
+    check_vectors(datasets, [functions[choice](layers) for layers in layers_of_lines])
 
 
 class TestFurtherFlags:

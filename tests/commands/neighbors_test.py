@@ -30,14 +30,12 @@ Run = Callable[..., str]
 def run(folder: Path, bilm_files: BiLMFiles, capsys: Any) -> Run:
     """Runs the command with the tiny biLM, and gives what it printed."""
 
-    def run(
-        *arguments: str, source: str = "in.txt", word: str = "play", skip_blank: bool = True
-    ) -> str:
+    def run(*arguments: str, word: str = "play", skip_blank: bool = True) -> str:
         capsys.readouterr()
         arguments = (*arguments, *["--skip-blank"] * skip_blank)
         files = ["--options-file", bilm_files.options_file, "--weight-file", bilm_files.weight_file]
         words = [] if "--pool" in arguments else ["--word", word]
-        main(["neighbors", source, "--debug", *files, *words, *arguments])
+        main(["neighbors", "in.txt", "--debug", *files, *words, *arguments])
         return str(capsys.readouterr().out)
 
     return run

@@ -14,8 +14,8 @@ from tests.conftest import SENTENCES, BiLMFiles, allennlp_elmo
 ACCURACY = 1e-5
 
 
-def random_sentences(num_sentences: int, seed: int = 0) -> List[List[str]]:
-    generator = random.Random(seed)
+def random_sentences(num_sentences: int) -> List[List[str]]:
+    generator = random.Random(0)
     words = [word for sentence in SENTENCES for word in sentence]
     return [
         generator.choices(words, k=generator.choice([0, 1, 2, 5, 17, 40]))

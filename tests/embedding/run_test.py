@@ -138,8 +138,8 @@ def contents(path: str = "out") -> Dict[str, bytes]:
     return {str(file): file.read_bytes() for file in files if file.is_file()}
 
 
-def remove(path: str = "out") -> None:
-    shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+def remove() -> None:
+    shutil.rmtree("out") if os.path.isdir("out") else os.remove("out")
 
 
 def check_output(embedder: Any, format: str = "hdf5", source: Any = "in.txt") -> None:

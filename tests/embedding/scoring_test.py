@@ -146,26 +146,23 @@ class TestScores:
         assert abs(score.forward[2] - other.forward[2]) > 1e-4
 
 
-class TestBestWords:
-    def test_they_are_those_of_a_slow_loop_over_the_vocabulary(
-        self, scorer: SentenceScorer
-    ) -> None:
-        tokens = ["It", "was", "___", "."]
-        scores = {}
-        for word in VOCABULARY.words[3:]:
-            score = scorer.score_sentence([word if token == "___" else token for token in tokens])
-            scores[word] = (score.forward[2], score.backward[2])
-        ranked = sorted(scores, key=lambda word: -sum(scores[word]))
-        best = scorer.best_words(tokens, num_words=7)
-        assert [word.word for word in best] == ranked[:7]
-        total = sum(numpy.exp(sum(pair)) for pair in scores.values())
-        for word in best:
-            forward, backward = scores[word.word]
-            assert_accurate(word.forward, forward)
-            assert_accurate(word.backward, backward)
-            expected = numpy.exp(forward + backward) / total
-            # A relative error of the exponentials: of two log-probabilities, and of as many in the total.
-            assert word.probability == pytest.approx(expected, rel=2 * 2 * ACCURACY)
+def test_best_words_are_those_of_a_slow_loop_over_the_vocabulary(scorer: SentenceScorer) -> None:
+    tokens = ["It", "was", "___", "."]
+    scores = {}
+    for word in VOCABULARY.words[3:]:
+        score = scorer.score_sentence([word if token == "___" else token for token in tokens])
+        scores[word] = (score.forward[2], score.backward[2])
+    ranked = sorted(scores, key=lambda word: -sum(scores[word]))
+    best = scorer.best_words(tokens, num_words=7)
+    assert [word.word for word in best] == ranked[:7]
+    total = sum(numpy.exp(sum(pair)) for pair in scores.values())
+    for word in best:
+        forward, backward = scores[word.word]
+        assert_accurate(word.forward, forward)
+        assert_accurate(word.backward, backward)
+        expected = numpy.exp(forward + backward) / total
+        # A relative error of the exponentials: of two log-probabilities, and of as many in the total.
+        assert word.probability == pytest.approx(expected, rel=2 * 2 * ACCURACY)
 
 
 class TestFiles:

@@ -40,13 +40,7 @@ def test_the_score_of_a_resample_is_that_of_its_items(monkeypatch: pytest.Monkey
     draws = numpy.random.default_rng(0).multinomial(3, [1 / 3] * 3, 20)
     expected = []
     for times in draws:
-        correct, predicted, gold = 0, 0, 0
-        for [[c, p, _, g]], number in zip(counts, times):
-            correct, predicted, gold = (
-                correct + number * c,
-                predicted + number * p,
-                gold + number * g,
-            )
+        correct, predicted, _, gold = sum(number * c for number, [c] in zip(times, counts))
         expected.append(2 * correct / (predicted + gold))
     assert_close(resampled_scores(counts), numpy.array(expected))
 

@@ -39,11 +39,10 @@ class FakeTraining:
         self.folder = folder
         self.started: List[str] = []  # the names of runs
         self.failing: Set[str] = set()  # the names of runs that are to fail
-        self.scores: Dict[
-            str, float
-        ] = {}  # of runs, on test data; the others have those of `scores_of`
+        # Of runs, on test data; the others have those of `scores_of`.
+        self.scores: Dict[str, float] = {}
 
-    def command(self, run: RunFolder, *more: Any) -> List[str]:
+    def command(self, run: RunFolder) -> List[str]:
         name = run.path.name
         self.started.append(name)
         if name in self.failing:
@@ -61,9 +60,7 @@ class FakeTraining:
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No run is trained, each makes its folder in a moment."""
     fake = FakeTraining(tmp_path / "fake_runs")
-    monkeypatch.setattr(
-        runs.RunFolder, "command", lambda folder, options: fake.command(folder, options)
-    )
+    monkeypatch.setattr(runs.RunFolder, "command", lambda folder, options: fake.command(folder))
     return fake
 
 

@@ -81,7 +81,6 @@ class TestCompareSenses:
         [
             ({"folds": 1}, "--folds: found 1, expected 2 or more"),
             ({"folds": 11}, r"bank\.jsonl: found .* 'river' \(10 different sentences\), 'mo"),
-            ({"seeds": (1, 1)}, r"--seeds: found \[1, 1\], expected"),
             ({"files": ("bank.jsonl", "bank.jsonl")}, "FILE: found bank, bank, expected files"),
         ],
     )

@@ -272,30 +272,20 @@ def test_openapi_describes_requests_answers_and_errors(client: TestClient) -> No
     assert "HTTPValidationError" not in schemas
 
 
-def test_cards_are_without_the_head_and_the_config(
+def test_models_of_the_package_are_known_by_any_name_and_have_cards_without_head_and_config(
     client: TestClient, words: WordsInContext
 ) -> None:
-    assert not any(model["has_card"] for model in client.get("/api/models").json()["models"])
+    for listed in client.get("/api/models").json()["models"]:
+        assert (listed["name_in_package"], listed["has_card"]) == (None, False)
     assert error_of(client.get("/api/models/ner/card"), 404) == "The model 'ner' has no card."
     assert "There is no model 'no'" in error_of(client.get("/api/models/no/card"), 404)
     model = ServedModel("names", "elmo_ner_small", LIMITS)
     with client_of(make_app([model], words, LIMITS)) as of_named:
-        assert of_named.get("/api/models").json()["models"][0]["has_card"]
+        (listed,) = of_named.get("/api/models").json()["models"]
+        assert (listed["name_in_package"], listed["has_card"]) == ("elmo_ner_small", True)
         card = of_named.get("/api/models/names/card").json()["card"]
     assert card.startswith("# elmo_ner_small\n\nTags persons")
     assert "\n## Scores\n" in card and "## Config" not in card and "```" not in card
-
-
-def test_models_of_the_package_are_known_by_any_name(
-    client: TestClient, words: WordsInContext
-) -> None:
-    listed = client.get("/api/models").json()["models"]
-    assert {model["name_in_package"] for model in listed} == {None}
-    model = ServedModel("names", "elmo_ner_small", LIMITS)
-    with client_of(make_app([model], words, LIMITS)) as of_named:
-        assert (
-            of_named.get("/api/models").json()["models"][0]["name_in_package"] == "elmo_ner_small"
-        )
 
 
 def test_the_page_allows_nothing_but_its_own_content(client: TestClient) -> None:
