@@ -338,7 +338,7 @@ class _NotRun:
 
     def __init__(self, command: Any) -> None:
         self.DESCRIPTION, self.USAGE = command.DESCRIPTION, getattr(command, "USAGE", None)
-        self.OPTIONS = getattr(command, "OPTIONS", None)
+        self.OPTIONS = command.OPTIONS
 
     def run(self, *options: Any) -> None:
         pass
