@@ -243,6 +243,18 @@ def write_contents(contents: Contents, folder: Path) -> Path:
     return folder
 
 
+def hostile_model(
+    random: Random, original: Contents, packed: Path, pack: Callable[[Random, Contents, Path], bool]
+) -> Tuple[Path, bool]:
+    """Write a model, as a folder or packed. Return its path, and whether its files are the original ones."""
+    is_changed = random.random() < 0.6
+    contents = changed_contents(random, original) if is_changed else original
+    folder = write_contents(contents, packed.with_name("model"))
+    if is_changed and random.random() >= 0.6:
+        return folder, False
+    return packed, pack(random, contents, packed) and not is_changed
+
+
 def hostile_zip(random: Random, contents: Contents, path: Path) -> bool:
     """Write a zip with further members or damage. Return whether its files are those of the model."""
     kinds = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
@@ -288,13 +300,7 @@ def bilms(folder: Path) -> Trial:
 
     def trial(random: Random) -> None:
         original, weights = random.choice(expected)
-        is_changed = random.random() < 0.6
-        contents = changed_contents(random, original) if is_changed else original
-        path = write_contents(contents, folder / "model")
-        is_exact = not is_changed
-        if random.random() < 0.6 or not is_changed:
-            path = folder / "model.zip"
-            is_exact &= hostile_zip(random, contents, path)
+        path, is_exact = hostile_model(random, original, folder / "model.zip", hostile_zip)
         before = set(folder.rglob("*"))
         with one_clear_error(str(path), str(cache)), canary.only_writes_in(cache):
             bilm = BiLM.from_files(path)
@@ -348,13 +354,7 @@ def task_archives(folder: Path) -> Trial:
 
     def trial(random: Random) -> None:
         original = random.choice(originals)
-        is_changed = random.random() < 0.6
-        contents = changed_contents(random, original) if is_changed else original
-        path = write_contents(contents, folder / "model")
-        is_exact = not is_changed
-        if random.random() < 0.6 or not is_changed:
-            path = folder / "model.tar.gz"
-            is_exact &= hostile_tar(random, contents, path)
+        path, is_exact = hostile_model(random, original, folder / "model.tar.gz", hostile_tar)
         before = set(folder.rglob("*"))
         allowed = [temporary, folder / "model" / "vocabulary"]  # where AllenNLP locks
         is_opened = False

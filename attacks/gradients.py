@@ -31,7 +31,7 @@ def gradients(folder: Path) -> Trial:
     files = (str(folder / "options.json"), str(folder / "weights.hdf5"))
 
     def trial(random: Random) -> None:
-        hide_instructions(random)
+        hide_instructions(random, "default")
         options = random_options(random)
         # Not of zeros: several windows of characters would be the largest, each a right one for the gradient.
         bilm = random_weights(random, options)

@@ -5,7 +5,6 @@ precision says: a layer of LSTMs with its gradients, and an encoder of words.
 
 import copy
 import functools
-import os
 from pathlib import Path
 from random import Random
 from typing import Any, Callable, List, Tuple, cast
@@ -13,12 +12,12 @@ from typing import Any, Callable, List, Tuple, cast
 import torch
 from torch import Tensor
 
+from attacks.models import hide_instructions
 from attacks.trials import Attack, Trial, check
 from elmo_plugin.bilm.batch import Packing
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.options import ACTIVATIONS, CharacterEncoderOptions
-from elmo_plugin.bilm.processor import CAPABILITY_VARIABLE
 from elmo_plugin.bilm.runners.settings import PRECISIONS
 from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.bilm.simd import library
@@ -34,20 +33,20 @@ WIDTHS = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 70, 129, 260, 530]
 ROUNDED_ALIKE = 0.5
 
 
-def choose_processor(random: Random) -> str:
-    """Hide instructions of this processor from the package, or none, and return its vector unit."""
-    os.environ[CAPABILITY_VARIABLE] = random.choice(["avx2", "avx512", "avx512_vnni", "all"])
-    return cast(str, library.best_unit())
-
-
-def choose_threads(random: Random) -> None:
-    """Divide small work among threads, and into blocks, as large work is."""
+def choose_settings(random: Random) -> Tuple[str, str]:
+    """
+    Return a vector unit and a precision. Small work is divided among threads, and into blocks, as large work
+    is.
+    """
+    hide_instructions(random)
     library.MULTIPLICATIONS_PER_THREAD = random.choice([1, 1_000_000])
     library.CROWD_FACTOR = 1
     simd_lstm.MULTIPLICATIONS_PER_STEP = random.choice([1, 500_000])
     simd_lstm.BYTES_SIDE_BY_SIDE = random.choice([0, 4 * 1024**2])
     simd_lstm.TOKENS_PER_BLOCK = random.choice([1, 8, 64, 1000])
     torch.set_num_threads(random.choice([1, 2, 3]))
+    torch.manual_seed(random.randrange(2**31))
+    return cast(str, library.best_unit()), random.choice(PRECISIONS)
 
 
 def rounded_product(weight: Tensor, precision: str, unit: str) -> Callable[[Tensor], Tensor]:
@@ -101,10 +100,7 @@ def layers(folder: Path) -> Trial:
     """Layers of LSTMs in both directions, from any state, and in float32 their gradients."""
 
     def trial(random: Random) -> None:
-        unit = choose_processor(random)
-        choose_threads(random)
-        torch.manual_seed(random.randrange(2**31))
-        precision = random.choice(PRECISIONS)
+        unit, precision = choose_settings(random)
         input_dim, cell_size, state_dim = random.choices(WIDTHS, k=3)
         both, runs = [], []
         clips = [random.choice([None, 0.2, 3.0]) for _ in range(2)]
@@ -227,10 +223,7 @@ def encoders(folder: Path) -> Trial:
     """Vectors of words, which may be any character ids."""
 
     def trial(random: Random) -> None:
-        unit = choose_processor(random)
-        choose_threads(random)
-        torch.manual_seed(random.randrange(2**31))
-        precision = random.choice(PRECISIONS)
+        unit, precision = choose_settings(random)
         options = CharacterEncoderOptions(
             random.choice(ACTIVATIONS),
             random.choice([1, 4, 16, 17, 40]),

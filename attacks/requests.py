@@ -367,7 +367,7 @@ def _words_of_commands() -> List[str]:
     return words
 
 
-# Of the words that are embedded, in a process of its own.
+# The program of a fresh process, which embeds the same sentences.
 _FRESH = """
 import sys, numpy
 from elmo_plugin import ElmoEmbedder

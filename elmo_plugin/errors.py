@@ -32,6 +32,11 @@ def printable(message: str) -> str:
     return "".join(map(_printable, _LONG_WORD.sub(r"\1 ... \2", message)))
 
 
+def one_line(message: str) -> str:
+    """Return a printable message without line breaks, whatever words of the user it repeats."""
+    return "; ".join(printable(message).splitlines())
+
+
 def _printable(character: str) -> str:
     return character if character.isprintable() or character == "\n" else repr(character)[1:-1]
 

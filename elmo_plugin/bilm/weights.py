@@ -301,7 +301,7 @@ def save_model(
                             f"{weight_file}: cannot be written, as {path} of the biLM holds NaN or infinite "
                             "values: its training diverged. Save an earlier state."
                         )
-                    file.create_dataset(path, data=_in_type(array, dtype))
+                    file.create_dataset(path, data=in_type(torch.from_numpy(array), dtype).numpy())
                     checked_file.raise_error()
         except OSError as error:
             message = f"{weight_file}: cannot be written ({error.strerror or error})"
@@ -334,11 +334,10 @@ def _is_finite(array: numpy.ndarray) -> bool:
     return bool(numpy.isfinite(array.sum(dtype=numpy.float64)))
 
 
-def _in_type(array: numpy.ndarray, dtype: str) -> numpy.ndarray:
-    """Return an array in a type, or as it is if that has no numbers as large."""
-    with numpy.errstate(over="ignore"):
-        cast = array.astype(dtype, copy=False)
-    return cast if _is_finite(cast) else array
+def in_type(tensor: Tensor, dtype: str) -> Tensor:
+    """Return floating-point numbers in a type that has numbers as large; others as they are."""
+    cast = tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
+    return cast if bool(cast.isfinite().all()) else tensor
 
 
 def _check_datasets(

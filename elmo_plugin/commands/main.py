@@ -18,7 +18,7 @@ import elmo_plugin
 from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.compat.environment import INSTALL_ALLENNLP
 from elmo_plugin.cpus import affinity_cpus, usable_cpus
-from elmo_plugin.errors import ConfigurationError, needing, printable
+from elmo_plugin.errors import ConfigurationError, needing, one_line
 
 INTERRUPTED = 130  # the exit status of shells for Ctrl-C
 DEBUG = "--debug"
@@ -137,7 +137,7 @@ class LazyParser(argparse.ArgumentParser):
         return f"{word} (did you mean {likely[0]}?)" if likely else word
 
     def error(self, message: str) -> Any:
-        self.exit(2, f"{self.prog}: error: {_one_line(message)}. See {self.prog} --help.\n")
+        self.exit(2, f"{self.prog}: error: {one_line(message)}. See {self.prog} --help.\n")
 
 
 def declare_command(name: str, parser: argparse.ArgumentParser) -> None:
@@ -220,7 +220,7 @@ def exits_on_user_errors(prog: str, is_debugging: bool) -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except _user_errors() as error:
-        print(f"{prog}: error: {_one_line(_message(error))}", file=sys.stderr)
+        print(f"{prog}: error: {one_line(_message(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as error:
         advice = str(error) or "the same command starts again"
@@ -231,11 +231,6 @@ def exits_on_user_errors(prog: str, is_debugging: bool) -> Iterator[None]:
 def needing_allennlp(what: str) -> ContextManager[None]:
     """Do as `needing` does for a command or option that needs AllenNLP."""
     return needing(f"{what} needs AllenNLP", "elmo-plugin[allennlp]", f" && {INSTALL_ALLENNLP}")
-
-
-def _one_line(message: str) -> str:
-    """Return a message without line breaks, whatever words of the command line it repeats."""
-    return "; ".join(printable(message).splitlines())
 
 
 def _message(error: Exception) -> str:

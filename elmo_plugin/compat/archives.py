@@ -26,7 +26,7 @@ from elmo_plugin.bilm.checkpoints import (
     referred_name,
 )
 from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names, save_tensors
-from elmo_plugin.bilm.weights import weights_checksum
+from elmo_plugin.bilm.weights import in_type, weights_checksum
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName
@@ -104,7 +104,7 @@ def save_archive(archive: Archive, folder: FileName, dtype: str = "float32") -> 
     paths = config_file, weight_file, vocabulary_folder, meta_file = archive_files(folder)
     Path(folder).mkdir(parents=True, exist_ok=True)
     state_dict = {
-        name: _in_type(tensor.cpu(), getattr(torch, dtype))
+        name: in_type(tensor.cpu(), dtype)
         for name, tensor in _small_state_dict(archive.model).items()
     }
     with replaced_file(weight_file) as new_weights:
@@ -120,12 +120,6 @@ def save_archive(archive: Archive, folder: FileName, dtype: str = "float32") -> 
         archive.meta.to_file(meta_file)
     archive.config.to_file(str(config_file))
     return paths
-
-
-def _in_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return floating-point numbers in a type that has numbers as large; others as they are."""
-    cast = tensor.to(dtype) if tensor.is_floating_point() else tensor
-    return cast if bool(cast.isfinite().all()) else tensor
 
 
 def _small_state_dict(model: torch.nn.Module) -> Dict[str, Tensor]:

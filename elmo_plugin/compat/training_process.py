@@ -18,9 +18,8 @@ CONFIGS = Path(elmo_plugin.__file__).with_name("training_configs")
 
 SECONDS_TO_STOP = 10.0
 SECONDS_BETWEEN_LOOKS = 0.5
-_STARTED_BY = (
-    "ELMO_STARTED_BY"  # environment variable of a training: the process that has started it
-)
+# An environment variable of trainings: the process that has started them.
+_STARTED_BY = "ELMO_STARTED_BY"
 # The last line of a traceback, such as `allennlp.common.checks.ConfigurationError: ...`.
 _ERROR_LINE = re.compile(
     r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Received)\b.*", re.MULTILINE

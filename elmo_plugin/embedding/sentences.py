@@ -366,6 +366,4 @@ def tokenizer_of(name: str) -> Callable[[str], List[str]]:
         return split_tokens
     with needing("--tokenizer spacy needs spaCy", "elmo-plugin[spacy]"):
         rules = SpacyRules("en")
-    return lambda text: [
-        token.text for token in rules.pipeline().tokenizer(text) if not token.is_space
-    ]
+    return lambda text: [token.text for token in rules.tokens(text)]

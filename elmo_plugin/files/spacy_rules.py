@@ -1,7 +1,7 @@
 """spaCy's rules of a language, without a trained model and in bounded memory."""
 
 import sys
-from typing import Any
+from typing import Any, List
 
 # spaCy keeps each word that it has met, with about 400 bytes, as long as a pipeline lives.
 MAX_WORDS = 200_000
@@ -27,6 +27,10 @@ class SpacyRules:
         if len(self._pipeline.vocab.strings) > MAX_WORDS:
             self._pipeline = self._new_pipeline()
         return self._pipeline
+
+    def tokens(self, text: str) -> List[Any]:
+        """Return the tokens of a text, as spaCy's, without those that are white space."""
+        return [token for token in self.pipeline().tokenizer(text) if not token.is_space]
 
     def _new_pipeline(self) -> Any:
         import spacy

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 from urllib.parse import urlsplit
 
-from elmo_plugin.errors import ConfigurationError, printable
+from elmo_plugin.errors import ConfigurationError, one_line
 from elmo_plugin.serving.options import Limits
 
 # Characters between white space. spaCy's tokenizer takes quadratic time for a word that it must split: 20 ms
@@ -33,7 +33,7 @@ def error_response(status: int, message: str) -> Any:
     """Return a `JSONResponse` with the one key `error`, whose value is one line."""
     from starlette.responses import JSONResponse
 
-    return JSONResponse({"error": "; ".join(printable(message).splitlines())}, status)
+    return JSONResponse({"error": one_line(message)}, status)
 
 
 def check_length(

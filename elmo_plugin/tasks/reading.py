@@ -75,8 +75,7 @@ class RuleBasedTokenizer(Tokenizer):
         """
         return [
             Token(token.text, idx=token.idx, idx_end=token.idx + len(token.text))
-            for token in self._rules.pipeline().tokenizer(text)
-            if not token.is_space
+            for token in self._rules.tokens(text)
         ]
 
 
