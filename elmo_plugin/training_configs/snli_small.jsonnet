@@ -1,6 +1,6 @@
 // Natural-language inference for a small corpus, a biLM of your own, and two CPU cores: no pretrained word
-// vectors, narrow layers, less dropout. Made for RESULTS.md; a start for a language or a domain of yours. After
-// three epochs the model without ELMo has hardly begun to learn.
+// vectors, narrow layers, less dropout, no weight decay. Made for RESULTS.md; a start for a language or a domain
+// of yours.
 //
 //   export SNLI_DATA=...      a folder with train.jsonl, dev.jsonl and test.jsonl
 //   export ELMO=elmo_mini     a biLM that comes with this package, or a folder with options.json and weights.hdf5
@@ -24,6 +24,6 @@ snli.experiment(
   initializer=null,  // learns more in one epoch, two seeds: 57.2 and 55.2 % on dev, against 54.2 and 49.9 %
   lowercase=true,
   learning_rate=0.001,  // at 0.002 the model without ELMo does not leave chance with seed 1
+  weight_l2=0.0,  // with 0.0001 all weights of the model without ELMo shrink to zero (seed 1, 8,002 pairs)
   num_epochs=60,  // ends before: after `patience` epochs that are not better on dev
-  patience=10,  // without ELMo the first epochs can pass without progress
 )

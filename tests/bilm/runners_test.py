@@ -474,7 +474,8 @@ class TestChoice:
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         # Whatever the machine: another processor has no such unit.
-        monkeypatch.setattr(SIMDRunner, "unsupported_reason", lambda *arguments: "it is not here")
+        for runner in (SIMDRunner, TritonRunner):
+            monkeypatch.setattr(runner, "unsupported_reason", lambda *arguments: "it is not here")
         for _ in range(2):
             assert choose_runner("auto", "int8", CPU) == (ReferenceRunner, "float32")
         assert caplog.text.count("precision is 'int8', but float32 is faster on this cpu") == 1

@@ -1,5 +1,6 @@
 """The `triton` kernel: in Triton's interpreter, compiled for GPUs, and on a GPU where there is one."""
 
+import math
 import re
 import subprocess
 from pathlib import Path
@@ -35,6 +36,9 @@ from triton.runtime.jit import JITFunction
 from elmo_plugin.bilm.runners import triton_steps
 
 PRECISIONS = ("float32", "bfloat16")
+
+# What a program may have, by compute capability, in KiB. 8.6 and 12.0 are consumer GPUs.
+SHARED_MEMORY = {80: 163, 86: 99, 90: 227, 120: 99}
 
 
 def new_layers(
@@ -132,7 +136,7 @@ class Compiler:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("capability", SHARED_MEMORY)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_it_compiles_for_gpus(
     precision: str, capability: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -148,9 +152,11 @@ def test_it_compiles_for_gpus(
     # Two launches a step, for both directions together.
     assert len(compiled) == 2 * len(step_sizes)
     for function in compiled:
-        ptx = function.asm["ptx"]
-        # Tensor cores multiply bfloat16, and would round float32 to TF32.
-        assert ("mma" in ptx) == (precision == "bfloat16") and "tf32" not in ptx
+        assert "mma" in function.asm["ptx"]
+        # In one product, tensor cores would round float32 to TF32.
+        products = function.asm["ttir"].count("tt.dot ")
+        assert products == function.asm["ttir"].count("inputPrecision = tf32x3") > 0
+        assert function.metadata.shared <= SHARED_MEMORY[capability] * 1024
         assert registers_spilt(function.asm["cubin"], tmp_path) == 0
 
 
@@ -169,15 +175,31 @@ def registers_spilt(cubin: bytes, folder: Path) -> int:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 class TestOnAGPU:
     @pytest.mark.parametrize("clip", [None, 0.6])
-    @pytest.mark.parametrize("projection_dim", [48, 96], ids=["projected", "not projected"])
+    @pytest.mark.parametrize("sizes", [(96, 48), (96, 96), (4096, 512)], ids=str)
     @pytest.mark.parametrize("precision", PRECISIONS)
     def test_it_equals_the_reference(
-        self, precision: str, projection_dim: int, clip: Optional[float]
+        self, precision: str, sizes: Tuple[int, int], clip: Optional[float]
     ) -> None:
         step_sizes = [70, 64, 33, 32, 17, 16, 16, 2, 1, 1]
-        assert_equals_the_reference(
-            new_layers(96, projection_dim, clip), step_sizes, precision, "cuda"
-        )
+        assert_equals_the_reference(new_layers(*sizes, clip), step_sizes, precision, "cuda")
+
+    @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+    @pytest.mark.parametrize("where", ["gate_weight", "projection"])
+    @pytest.mark.parametrize("precision", PRECISIONS)
+    def test_what_is_not_finite_passes_as_in_the_reference(
+        self, precision: str, where: str, value: float
+    ) -> None:
+        layers = new_layers(96, 48, None)
+        getattr(layers[0], where)[5, 7] = value
+        assert_equals_the_reference(layers, [3, 2, 1], precision, "cuda")
+
+    def test_auto_takes_it(self, bilm_files: BiLMFiles) -> None:
+        chosen = {
+            precision: FrozenBiLM.from_files(*bilm_files, device="cuda", precision=precision)
+            for precision in (*PRECISIONS, "int8")
+        }
+        assert {bilm.kernel for bilm in chosen.values()} == {"triton"}
+        assert [bilm.precision for bilm in chosen.values()] == [*PRECISIONS, "float32"]
 
     @pytest.mark.parametrize("precision", PRECISIONS)
     def test_it_does_not_wait_for_the_gpu(self, precision: str) -> None:

@@ -19,6 +19,7 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 AUTO = "auto"
 
+# The fastest first. The last runs everywhere.
 _RUNNERS: Dict[str, Type[Runner]] = {
     runner.name: runner for runner in (SIMDRunner, TritonRunner, ReferenceRunner)
 }
@@ -38,7 +39,7 @@ class InferenceSettings:
         convolutions of characters stay float32. The error of each is in PERFORMANCE.md.
     kernel : `str`, optional (default = `"auto"`)
         What runs the layers: `simd` (C++ for CPUs), `triton` (NVIDIA GPUs), `reference` (operations of torch,
-        everywhere), or the faster of `simd` and `reference` that runs on the device.
+        everywhere), or the fastest that runs on the device.
     word_cache_size : `int`, optional (default = 50,000)
         Number of distinct words whose vectors are kept; 0 for none. 50,000 words of the paper's model take
         100 MB.
@@ -98,25 +99,26 @@ class InferenceSettings:
 
 def choose_runner(kernel: str, precision: str, device: torch.device) -> Tuple[Type[Runner], str]:
     """
-    Return the runner of that name, or for `auto` the faster of `simd` and `reference` that runs on the
-    device; and the precision to run in: the given one, or `float32` if that is faster with every runner that
-    `auto` chooses from. A warning says so once. A named kernel runs as asked, with a warning if that is slow.
+    Return the runner of that name, or for `auto` the fastest that runs on the device; and the precision to
+    run in: the given one, or for `auto` `float32` if that is faster. A warning says so once. A named kernel
+    runs as asked, with a warning if that is slow.
 
     # Raises
 
     `ConfigurationError` if the named kernel does not run there.
     """
-    name = kernel
     if kernel == AUTO:
-        is_supported = SIMDRunner.unsupported_reason(precision, device) is None
-        name = "simd" if is_supported else "reference"
-    runner = _RUNNERS[name]
+        runner = next(
+            one for one in _RUNNERS.values() if one.unsupported_reason(precision, device) is None
+        )
+    else:
+        runner = _RUNNERS[kernel]
     reason = runner.unsupported_reason(precision, device)
     if reason is not None:
         raise ConfigurationError(
             f"kernel is '{kernel}', but {reason}. Use 'auto', which takes the fastest that runs here."
         )
-    is_slow = name == "reference" and precision != "float32"
+    is_slow = runner is ReferenceRunner and precision != "float32"
     if is_slow and not (precision == "bfloat16" and has_bfloat16_products(device)):
         if kernel == AUTO:
             warn_once(
@@ -124,9 +126,9 @@ def choose_runner(kernel: str, precision: str, device: torch.device) -> Tuple[Ty
                 f"precision is '{precision}', but float32 is faster on this {device.type}, so the biLM runs "
                 "in float32.",
             )
-            return runner, "float32"
+            return choose_runner(AUTO, "float32", device)
         warn_once(
             logger,
-            f"The {name} kernel is slower in {precision} than in float32 on this {device.type}.",
+            f"The {kernel} kernel is slower in {precision} than in float32 on this {device.type}.",
         )
     return runner, precision

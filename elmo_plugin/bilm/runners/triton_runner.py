@@ -28,17 +28,14 @@ class TritonRunner(Runner):
     is two launches: one computes gates, cells and hidden values, the other projects them. From step to step
     nothing allocates memory or waits for the GPU.
 
-    A step is bound by reading all weights for states, 84 MB of float32 or 42 of bfloat16 in the original's
-    shape, for one sentence or many; with many, in float32, by its multiplications, which are not rounded to
-    TF32. (Products of inputs are torch's: see `torch.backends.cuda.matmul.allow_tf32`.)
+    A step of the original's shape reads 84 MB of weights for states in float32, or 42 in bfloat16, for one
+    sentence or many. float32 is multiplied as three products of TF32, whose sum is as exact as float32.
+    (Products of inputs are torch's: see `torch.backends.cuda.matmul.allow_tf32`.)
 
     `bfloat16` rounds weights, rows and the products of inputs; sums, cells and states are float32.
 
     Triton compiles functions when they are first called, some seconds in all, and keeps them on disk. The
     loop is not captured as a CUDA graph, which would be needed for each shape of a batch.
-
-    Tested in Triton's interpreter, and compiled for compute capabilities 8.0 and 9.0. It has not run on a GPU
-    yet, so it runs only where a config names it.
     """
 
     name = "triton"

@@ -2,7 +2,7 @@
 
 import math
 from types import SimpleNamespace
-from typing import Any, Callable, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence
 
 from torch import Tensor
 
@@ -23,49 +23,70 @@ class Blocks(NamedTuple):
     """
     How a kernel is cut into programs, and those into turns of a loop, in powers of 2, as Triton needs them.
 
-    Chosen without a GPU: programs enough for one in the original's shape, and machine code in which
-    multiplications outnumber reads of shared memory and no register is spilt.
+    Chosen on an H100 with the original's shape, among those whose shared memory fits into the 99 KiB of
+    consumer GPUs.
+
+    # Parameters
+
+    columns : `int`
+        Cells or states that a program computes.
+    depth_bytes : `int`
+        Of each row of weights, read in a turn of the loop.
+    most_rows : `int`
+        Sequences of a program, at most.
+    num_stages : `int`
+        Turns of the loop that are read ahead.
     """
 
-    cells: int
-    states: int
+    columns: int
+    depth_bytes: int
     most_rows: int
     num_stages: int
 
     def rows(self, num_rows: int) -> int:
         """Return the rows of a program: few different numbers, since each is compiled anew."""
-        if num_rows == 1:
-            return 1
-        return min(self.most_rows, max(16, 1 << (num_rows - 1).bit_length()))
+        return min(self.most_rows, max(FEWEST_ROWS, 1 << (num_rows - 1).bit_length()))
 
 
-HIDDEN_BLOCKS = Blocks(cells=32, states=32, most_rows=64, num_stages=3)
+# Of a product on tensor cores.
+FEWEST_ROWS = 16
+
+HIDDEN_BLOCKS = Blocks(columns=32, depth_bytes=128, most_rows=64, num_stages=3)
 # With more rows in each there would be too few programs for a GPU: a row has only 512 states.
-STATE_BLOCKS = Blocks(cells=128, states=16, most_rows=16, num_stages=4)
+STATE_BLOCKS = Blocks(columns=32, depth_bytes=512, most_rows=16, num_stages=4)
 
 
 def launcher(
-    kernel: Any, blocks: Blocks, num_column_blocks: int, num_directions: int, *arguments: Any
+    kernel: Any, blocks: Blocks, num_columns: int, weights: Sequence[Tensor], *arguments: Any
 ) -> Callable[..., None]:
     """
     Return a function that launches a kernel, to be called with the number of rows and the other arguments
-    that change from step to step. `arguments` are the others, up to the constants of `blocks`.
+    that change from step to step.
+
+    # Parameters
+
+    num_columns : `int`
+        Cells or states that the kernel computes.
+    weights : `Sequence[Tensor]`
+        Of the directions.
+    arguments : `Any`
+        All others of the kernel, up to the constants of `blocks`.
     """
+    num_column_blocks = -(-num_columns // blocks.columns)
+    depth = blocks.depth_bytes // weights[0].element_size()
+    # By rows of a program. To look a compiled function up by its arguments takes longer than to launch it.
+    compiled: Dict[int, Any] = {}
 
     def launch(num_rows: int, *changing: int) -> None:
         rows = blocks.rows(num_rows)
         # Programs that read the same weights start one after the other.
-        grid = (-(-num_rows // rows), num_column_blocks, num_directions)
-        kernel[grid](
-            num_rows,
-            *changing,
-            *arguments,
-            BLOCK_ROWS=rows,
-            BLOCK_CELLS=blocks.cells,
-            BLOCK_STATES=blocks.states,
-            num_warps=8 if rows == 64 else 4,
-            num_stages=blocks.num_stages,
-        )
+        grid = (-(-num_rows // rows), num_column_blocks, len(weights))
+        values = (num_rows, *changing, *arguments, rows, blocks.columns, depth)
+        if compiled.get(rows) is None:
+            # `None` in Triton's interpreter.
+            compiled[rows] = kernel[grid](*values, num_warps=4, num_stages=blocks.num_stages)
+        else:
+            compiled[rows][grid](*values)
 
     return launch
 
@@ -80,15 +101,14 @@ def hidden_launcher(
     cell_clip: Optional[float],
 ) -> Callable[..., None]:
     """Launch `write_hidden` with the number of rows, and the first row of `products` and `hidden`."""
-    num_directions, _, num_cells = cell.shape
     return launcher(
         write_hidden,
         HIDDEN_BLOCKS,
-        -(-num_cells // HIDDEN_BLOCKS.cells),
-        num_directions,
+        cell.size(2),
+        weights,
         *(products, bias, state, cell, hidden, weights[0], weights[-1], *weights[0].stride()),
         *(products.stride(0), state.stride(0), cell.stride(0), hidden.stride(0)),
-        *(math.inf if cell_clip is None else cell_clip, num_cells, state.size(2)),
+        *(math.inf if cell_clip is None else cell_clip, cell.size(2), state.size(2)),
     )
 
 
@@ -100,15 +120,14 @@ def state_launcher(
     proj_clip: Optional[float],
 ) -> Callable[..., None]:
     """Launch `write_state` with the number of rows, and the first row of `outputs`."""
-    num_directions, _, num_states = state.shape
     return launcher(
         write_state,
         STATE_BLOCKS,
-        -(-num_states // STATE_BLOCKS.states),
-        num_directions,
+        state.size(2),
+        weights,
         *(hidden, state, outputs, weights[0], weights[-1], *weights[0].stride()),
         *(hidden.stride(0), state.stride(0), outputs.stride(0)),
-        *(math.inf if proj_clip is None else proj_clip, hidden.size(2), num_states),
+        *(math.inf if proj_clip is None else proj_clip, hidden.size(2), state.size(2)),
     )
 
 
@@ -134,8 +153,8 @@ def write_hidden(
     NUM_CELLS: tl.constexpr,
     NUM_STATES: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
-    BLOCK_CELLS: tl.constexpr,
-    BLOCK_STATES: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+    BLOCK_DEPTH: tl.constexpr,
 ) -> None:
     """
     `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))` and `sigmoid(o) * tanh(c)`, each program for some rows
@@ -164,33 +183,34 @@ def write_hidden(
     if direction == 1:
         weight = weight_1
     rows = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)).to(tl.int64)[:, None]
-    cells = (tl.program_id(1) * BLOCK_CELLS + tl.arange(0, BLOCK_CELLS))[None, :]
-    states = tl.arange(0, BLOCK_STATES)
+    cells = (tl.program_id(1) * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS))[None, :]
+    states = tl.arange(0, BLOCK_DEPTH)
     is_row, is_cell = rows < num_rows, cells < NUM_CELLS
     is_there = is_row & is_cell
 
-    # (BLOCK_ROWS, BLOCK_STATES) and, of gate i, (BLOCK_STATES, BLOCK_CELLS)
+    # (BLOCK_ROWS, BLOCK_DEPTH) and, of gate i, (BLOCK_DEPTH, BLOCK_COLUMNS)
     state_at = state + direction * state_stride + rows * NUM_STATES + states[None, :]
     weight_at = weight + states[:, None] * column_stride + cells * gate_stride
     to_next_gate = NUM_CELLS * gate_stride
-    i = tl.full((BLOCK_ROWS, BLOCK_CELLS), 0.0, tl.float32)
-    g = tl.full((BLOCK_ROWS, BLOCK_CELLS), 0.0, tl.float32)
-    f = tl.full((BLOCK_ROWS, BLOCK_CELLS), 0.0, tl.float32)
-    o = tl.full((BLOCK_ROWS, BLOCK_CELLS), 0.0, tl.float32)
-    for start in range(0, NUM_STATES, BLOCK_STATES):
+    i = tl.full((BLOCK_ROWS, BLOCK_COLUMNS), 0.0, tl.float32)
+    g = tl.full((BLOCK_ROWS, BLOCK_COLUMNS), 0.0, tl.float32)
+    f = tl.full((BLOCK_ROWS, BLOCK_COLUMNS), 0.0, tl.float32)
+    o = tl.full((BLOCK_ROWS, BLOCK_COLUMNS), 0.0, tl.float32)
+    for start in range(0, NUM_STATES, BLOCK_DEPTH):
         is_state = states < NUM_STATES - start
         left = tl.load(state_at, is_row & is_state[None, :], 0.0).to(weight.dtype.element_ty)
         is_weight = is_state[:, None] & is_cell
-        # "ieee": float32 is not rounded to TF32.
-        i = tl.dot(left, tl.load(weight_at, is_weight, 0.0), i, input_precision="ieee")
+        # "tf32x3": float32 is multiplied on tensor cores as three products of TF32, which add up to it. On an
+        # H100 this is nearer to float64 than multiplications outside of them, and several times as fast.
+        i = tl.dot(left, tl.load(weight_at, is_weight, 0.0), i, input_precision="tf32x3")
         right = tl.load(weight_at + to_next_gate, is_weight, 0.0)
-        g = tl.dot(left, right, g, input_precision="ieee")
+        g = tl.dot(left, right, g, input_precision="tf32x3")
         right = tl.load(weight_at + 2 * to_next_gate, is_weight, 0.0)
-        f = tl.dot(left, right, f, input_precision="ieee")
+        f = tl.dot(left, right, f, input_precision="tf32x3")
         right = tl.load(weight_at + 3 * to_next_gate, is_weight, 0.0)
-        o = tl.dot(left, right, o, input_precision="ieee")
-        state_at += BLOCK_STATES
-        weight_at += BLOCK_STATES * column_stride
+        o = tl.dot(left, right, o, input_precision="tf32x3")
+        state_at += BLOCK_DEPTH
+        weight_at += BLOCK_DEPTH * column_stride
 
     bias_at = bias + direction * 4 * NUM_CELLS + cells
     products_at = products + direction * products_stride
@@ -236,8 +256,8 @@ def write_state(
     NUM_CELLS: tl.constexpr,
     NUM_STATES: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
-    BLOCK_CELLS: tl.constexpr,
-    BLOCK_STATES: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+    BLOCK_DEPTH: tl.constexpr,
 ) -> None:
     """
     `clip(hidden @ weight.t())`, written to `state` and to `outputs`, each program for some rows and columns
@@ -263,21 +283,21 @@ def write_state(
     if direction == 1:
         weight = weight_1
     rows = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)).to(tl.int64)[:, None]
-    states = (tl.program_id(1) * BLOCK_STATES + tl.arange(0, BLOCK_STATES))[None, :]
-    cells = tl.arange(0, BLOCK_CELLS)
+    states = (tl.program_id(1) * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS))[None, :]
+    cells = tl.arange(0, BLOCK_DEPTH)
     is_row, is_state = rows < num_rows, states < NUM_STATES
 
-    # (BLOCK_ROWS, BLOCK_CELLS) and (BLOCK_CELLS, BLOCK_STATES)
+    # (BLOCK_ROWS, BLOCK_DEPTH) and (BLOCK_DEPTH, BLOCK_COLUMNS)
     hidden_at = hidden + direction * hidden_stride + rows * NUM_CELLS + cells[None, :]
     weight_at = weight + cells[:, None] * cell_weight_stride + states * state_weight_stride
-    total = tl.full((BLOCK_ROWS, BLOCK_STATES), 0.0, tl.float32)
-    for start in range(0, NUM_CELLS, BLOCK_CELLS):
+    total = tl.full((BLOCK_ROWS, BLOCK_COLUMNS), 0.0, tl.float32)
+    for start in range(0, NUM_CELLS, BLOCK_DEPTH):
         is_cell = cells < NUM_CELLS - start
         left = tl.load(hidden_at, is_row & is_cell[None, :], 0.0)
         right = tl.load(weight_at, is_cell[:, None] & is_state, 0.0)
-        total = tl.dot(left, right, total, input_precision="ieee")
-        hidden_at += BLOCK_CELLS
-        weight_at += BLOCK_CELLS * cell_weight_stride
+        total = tl.dot(left, right, total, input_precision="tf32x3")
+        hidden_at += BLOCK_DEPTH
+        weight_at += BLOCK_DEPTH * cell_weight_stride
 
     total = tl.where(total > proj_clip, proj_clip, tl.where(total < -proj_clip, -proj_clip, total))
     is_there = is_row & is_state
