@@ -21,6 +21,7 @@ from pathlib import Path
 
 from attacks import (
     archives,
+    cluster,
     crashes,
     distributed,
     gradients,
@@ -28,6 +29,7 @@ from attacks import (
     kernels,
     models,
     parsers,
+    reports,
     requests,
     threads,
 )
@@ -35,6 +37,7 @@ from attacks.trials import Attack, Failure, Outcome, as_table, by_name, generato
 
 _MODULES = (
     archives,
+    cluster,
     crashes,
     distributed,
     gradients,
@@ -42,6 +45,7 @@ _MODULES = (
     kernels,
     models,
     parsers,
+    reports,
     requests,
     threads,
 )

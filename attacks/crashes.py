@@ -112,7 +112,7 @@ def _text(random: Random, num_lines: int) -> str:
     )
 
 
-def _set_up_process() -> None:
+def set_up_process() -> None:
     logging.disable(logging.CRITICAL)
     # Forked processes share tqdm's own lock: one that is killed while it holds it blocks all others.
     tqdm.set_lock(threading.RLock())
@@ -120,7 +120,7 @@ def _set_up_process() -> None:
 
 
 def prepare_embedding(folder: Path) -> Trial:
-    _set_up_process()
+    set_up_process()
     bilm = FrozenBiLM.from_files(FIXTURES / "bilm" / "tiny")
     place, record, log = folder / "place", folder / "record", folder / "trial.log"
 
@@ -139,8 +139,7 @@ def prepare_embedding(folder: Path) -> Trial:
 
     def trial(random: Random) -> None:
         case = EmbeddingCase.draw(random)
-        _empty(place)
-        os.chdir(place)
+        enter_empty(place)
         Path("in.txt").write_text(case.text)
         ended = run(case, Disturbance())
         check_complete(ended)
@@ -258,7 +257,7 @@ def _training_in_this_process(folder: Path, name: str, argument: str) -> Iterato
 
 
 def prepare_pretraining(folder: Path) -> Trial:
-    _set_up_process()
+    set_up_process()
     place, log = folder / "place", folder / "trial.log"
     _write_text(folder)
     # With the second, the first epoch is better than the others.
@@ -267,15 +266,13 @@ def prepare_pretraining(folder: Path) -> Trial:
 
     def trial(random: Random) -> None:
         learning_rate = random.choice(learning_rates)
-        _empty(place)
-        os.chdir(place)
+        enter_empty(place)
         if learning_rate not in counts:
             ended = run_disturbed(partial(_pretrain, learning_rate), log)
             check_complete(ended)
             counts[learning_rate] = ended.counts
             expected_outputs[learning_rate] = _pretrained(Path("out"))
-            _empty(place)
-            os.chdir(place)
+            enter_empty(place)
         options: Dict[str, Any] = {}
         for _ in range(random.randint(1, MAX_DISTURBANCES)):
             disturbance = Disturbance.draw(
@@ -341,10 +338,9 @@ def _pretrained(output: Path) -> Dict[str, Any]:
 
 
 def prepare_saving(folder: Path) -> Trial:
-    _set_up_process()
+    set_up_process()
     place, log = folder / "place", folder / "trial.log"
-    _empty(place)
-    os.chdir(place)
+    enter_empty(place)
     _write_text(folder)
     check_complete(run_disturbed(partial(_pretrain, 0.2), log))
     archive = opened_archive("out/training/run/model.tar.gz")
@@ -389,8 +385,7 @@ def prepare_saving(folder: Path) -> Trial:
     ]
 
     def trial(random: Random) -> None:
-        _empty(place)
-        os.chdir(place)
+        enter_empty(place)
         write, read = random.choice(kinds)
         allowed = []
         for version in (1, 0):
@@ -413,9 +408,11 @@ def prepare_saving(folder: Path) -> Trial:
     return trial
 
 
-def _empty(folder: Path) -> None:
+def enter_empty(folder: Path) -> None:
+    """Make a folder anew, and the working folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    os.chdir(folder)
 
 
 def _remove(path: Path) -> None:
