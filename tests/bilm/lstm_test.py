@@ -1,4 +1,5 @@
-from typing import List, Optional, Tuple
+import copy
+from typing import Any, List, Optional, Tuple
 
 import pytest
 import torch
@@ -13,11 +14,12 @@ from elmo_plugin.bilm.batch import Packing
 from elmo_plugin.bilm.lstm import ProjectedLSTM, run_side_by_side
 from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.bilm.simd.library import best_unit, training_unit, unsupported_reason
-from elmo_plugin.bilm.steps import Run
+from elmo_plugin.bilm.steps import Outcome, Run
 from tests.bilm.runners_test import UNITS
-from tests.closeness import assert_close
+from tests.closeness import assert_close, largest_difference
 
 LENGTHS = [3, 7, 1, 5, 7]
+NUM_SEEDS = 16
 
 
 def packed_inputs(lengths: List[int], dim: int) -> Tuple[Tensor, Packing]:
@@ -60,7 +62,10 @@ def test_gradients_are_those_of_finite_differences(projection_dim: int, clip: fl
 
 
 def results_and_gradients(
-    lstms: List[ProjectedLSTM], inputs: Tensor, step_sizes: List[int], dtype: torch.dtype
+    lstms: List[ProjectedLSTM],
+    inputs: Tensor,
+    step_sizes: List[int],
+    dtype: torch.dtype = torch.float32,
 ) -> List[Tensor]:
     """Of layers that run side by side, from random initial states, with gradients of all that they read."""
     torch.manual_seed(3)
@@ -101,22 +106,74 @@ def test_in_cpp_results_and_gradients_are_those_of_torchs_operations(
     lengths = [3, 9, 1, 5, 7, 7, 2, 9]
     inputs, packing = packed_inputs(lengths, shape[0])
     # Forwards, backwards, and of parameters over all steps of all sequences.
-    steps = max(lengths)
     terms = 2 * num_terms(lstms[0], lengths) + sum(lengths)
-    for dtype in (torch.float32, torch.bfloat16):
-        # Rounding to bfloat16 decides whether a value reaches a clip, and so about single gradients.
-        if dtype == torch.bfloat16 and (unit not in ("amx", "avx512_bf16") or clip is not None):
-            continue
-        monkeypatch.setattr(lstm_module, "training_unit", lambda weight, dtype: None)
-        expected = results_and_gradients(lstms, inputs, packing.step_sizes, dtype)
+    monkeypatch.setattr(lstm_module, "training_unit", lambda weight, dtype: None)
+    expected = results_and_gradients(lstms, inputs, packing.step_sizes)
+    monkeypatch.setattr(lstm_module, "training_unit", lambda weight, dtype: unit)
+    ours = results_and_gradients(lstms, inputs, packing.step_sizes)
+    for own, other in zip(ours, expected):
+        # Gates sum numbers of about 1, however small the clip.
+        scale = max(1.0, float(other.abs().max()))
+        assert_close(own, other, terms, scale)
+    assert all(float(tensor.abs().max()) > 0 for tensor in expected)
+
+
+class RoundedProduct(torch.autograd.Function):
+    """A product of matrices that are rounded to bfloat16, forwards and backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        return rounded(rows) @ rounded(weight).t()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tuple[Tensor, Tensor]:
+        rows, weight = map(rounded, ctx.saved_tensors)
+        return rounded(gradient) @ weight, rounded(gradient).t() @ rows
+
+
+def rounded(tensor: Tensor) -> Tensor:
+    """Return the nearest numbers of bfloat16, in the type of the tensor."""
+    return tensor.float().bfloat16().to(tensor)
+
+
+@pytest.mark.parametrize("shape", [(7, 33, 6), (16, 12, 12)])
+@pytest.mark.parametrize("unit", ["amx", "avx512_bf16"])
+def test_in_bfloat16_cpp_rounds_what_it_multiplies(
+    unit: str, shape: Tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A number that is in the middle between two of bfloat16 may be rounded to either, and then much of what
+    follows is different; but not with all weights.
+    """
+    reason = unsupported_reason(unit)
+    if reason is not None:
+        pytest.skip(reason)
+    lengths = [3, 9, 1, 5, 7, 7, 2, 9]
+    inputs, packing = packed_inputs(lengths, shape[0])
+    num_equal = 0
+    for seed in range(NUM_SEEDS):
+        torch.manual_seed(seed)
+        lstms = [ProjectedLSTM(*shape) for _ in range(2)]
+        terms = 2 * num_terms(lstms[0], lengths) + sum(lengths)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                lstm_module, "linear", lambda rows, weight: RoundedProduct.apply(rows, weight)
+            )
+            exact = [copy.deepcopy(lstm).double() for lstm in lstms]
+            expected = results_and_gradients(exact, inputs.double(), packing.step_sizes)
         monkeypatch.setattr(lstm_module, "training_unit", lambda weight, dtype: unit)
-        ours = results_and_gradients(lstms, inputs, packing.step_sizes, dtype)
-        for own, other in zip(ours, expected):
-            # Two products in each step, forwards and backwards.
-            # Gates sum numbers of about 1, however small the clip.
+        ours = results_and_gradients(lstms, inputs, packing.step_sizes, torch.bfloat16)
+        are_equal = []
+        for number, (own, other) in enumerate(zip(ours, expected)):
             scale = max(1.0, float(other.abs().max()))
-            assert_close(own, other, terms, scale, dtype, roundings=2 * 2 * steps)
-        assert all(float(tensor.abs().max()) > 0 for tensor in expected)
+            limit = torch.full_like(other, largest_difference(torch.float32, terms, scale))
+            if number >= 2 * len(Outcome._fields):
+                # The gradients of inputs and weights are rounded as a whole.
+                limit += other.abs() * torch.finfo(torch.bfloat16).eps / 2
+            are_equal.append(bool(((own - other).abs() <= limit).all()))
+        num_equal += all(are_equal)
+    assert num_equal >= NUM_SEEDS / 4
 
 
 def test_cpp_runs_float32_on_cpus_and_bfloat16_where_the_processor_multiplies_it() -> None:
