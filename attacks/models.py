@@ -370,8 +370,7 @@ def allennlp(folder: Path) -> Trial:
         with torch.no_grad():
             expected, found = theirs.eval()(character_ids), ours(character_ids)
         check("the same mask", torch.equal(found["mask"], expected["mask"].bool()))
-        longest = character_ids.size(1) + 2
-        terms = options.num_layers * longest * (2 * options.projection_dim + options.cell_size)
+        terms = num_terms(options, character_ids.size(1) + 2)
         mask = expected["mask"].bool()
         for our, their in zip(found["elmo_representations"], expected["elmo_representations"]):
             scale = max(1.0, float(their[mask].abs().max())) * 3 ** (options.num_layers + 1)

@@ -421,7 +421,11 @@ class CurrentSnapshot:
         reason = _reason_against_snapshot(bilm)
         if reason is not None:
             if bilm.is_frozen:
-                warn_once(logger, f"The frozen biLM runs slowly, by its modules: {reason}.")
+                warn_once(
+                    logger,
+                    f"The frozen biLM runs slowly, by its modules: {reason}. (In the first batch of a "
+                    "training AllenNLP's own checks add hooks: then this ends with that batch.)",
+                )
             return None
         # Noted before weights are copied: a change from now on is seen.
         composition = _Composition(bilm)
