@@ -90,7 +90,7 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
         )
     counts: Counter[str] = Counter()
     num_sentences = 0
-    texts = (text for file in files for _, text in file.texts())
+    texts = (text for file in files for _, text, _ in file.texts())
     for text in tqdm(texts, desc="counting words", unit=" sentences"):
         counts.update(split_tokens(text))
         num_sentences += 1

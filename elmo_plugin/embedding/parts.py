@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ContextManager, Dict, Iterable, Iterator, List, NamedTuple, Optional
+from typing import Any, ContextManager, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
 
 import numpy
 
@@ -74,14 +74,14 @@ class Block(NamedTuple):
 
 def content_of(source: SentenceSource) -> Content:
     """
-    Read and check all sentences of a source. Raise `ConfigurationError` as `SentenceSource.texts`. Tokens are
-    those separated by white space: the fewest that any tokenizer gives.
+    Read and check all sentences of a source. Raise `ConfigurationError` as `SentenceSource.texts`. Tokens of
+    text are those separated by white space: the fewest that any tokenizer gives.
     """
     num_sentences = num_tokens = digest = 0
-    for line_index, text in source.texts():
+    for line_index, text, tokens in source.texts():
         num_sentences += 1
-        num_tokens += len(split_tokens(text))
-        digest += _digest(line_index, text)
+        num_tokens += len(split_tokens(text) if tokens is None else tokens)
+        digest += _digest(line_index, text if tokens is None else tokens)
     return Content(source.name, num_sentences, num_tokens, digest)
 
 
@@ -103,7 +103,10 @@ def read_blocks(
                 source=source.name,
                 num_sentences=len(sentences),
                 num_tokens=sum(map(_num_tokens, sentences)),
-                digest=sum(_digest(line, text) for line, text, _ in sentences),
+                digest=sum(
+                    _digest(line, tokens if source.holds_tokens else text)
+                    for line, text, tokens in sentences
+                ),
             )
             yield Block(part, sentences)
 
@@ -117,12 +120,13 @@ def contents_of_parts(parts: Iterable[Part]) -> List[Content]:
     return contents
 
 
-def _digest(line_index: int, text: str) -> int:
+def _digest(line_index: int, content: Union[str, List[str]]) -> int:
     """
-    Return a number of 64 bits for a sentence at its line. The digest of several sentences is the sum of
-    theirs, so that of a source is the sum of those of its parts.
+    Return a number of 64 bits for a sentence at its line: for its text, or for its tokens if the source holds
+    tokens, as text does not show where a token with white space ends. The digest of several sentences is the
+    sum of theirs, so that of a source is the sum of those of its parts.
     """
-    line = f"{line_index}\t{text}".encode("utf-8", "surrogatepass")
+    line = json.dumps([line_index, content]).encode()
     return int.from_bytes(hashlib.blake2b(line, digest_size=8).digest(), "big")
 
 

@@ -107,6 +107,8 @@ class SentenceSource:
     is_file : `bool`
         Whether the source is a file that can be read again, also by other processes. Pipes and open files are
         read once.
+    holds_tokens : `bool`
+        Whether the source has tokens: a Parquet column of lists. They can contain white space.
 
     # Raises
 
@@ -138,6 +140,7 @@ class SentenceSource:
             )
         elif self._path is not None and not self._path.is_fifo():
             open_text(self._path, self.name).close()  # fails here if it cannot be read
+        self.holds_tokens = self._column is not None and self._column.holds_tokens
         self._place = "line" if self._column is None else "row"
 
     def is_same_file(self, path: FileName) -> bool:
@@ -154,15 +157,14 @@ class SentenceSource:
         character or cannot be decoded; naming the source, if it is damaged or holds no sentence.
         """
         tokenize = tokenizer_of(self.options.tokenizer)
-        for index, text, tokens in self._checked():
+        for index, text, tokens in self.texts():
             yield Sentence(index, text, tokenize(text) if tokens is None else tokens)
 
-    def texts(self) -> Iterator[Tuple[int, str]]:
-        """Yield the line index and text of each sentence, not split into tokens. Raise as `sentences`."""
-        for index, text, _ in self._checked():
-            yield index, text
-
-    def _checked(self) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
+    def texts(self) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
+        """
+        Yield the line index and text of each sentence, not split into tokens, and its tokens if the source
+        `holds_tokens`. Raise as `sentences`.
+        """
         expected = f"one sentence {'on' if self._place == 'line' else 'in'} each {self._place}"
         is_empty = True
         rows = self._lines() if self._column is None else self._column.rows()
@@ -237,13 +239,13 @@ class _ParquetColumn:
         column_type = schema.field(self._column).type
         types = import_pyarrow().types
         is_list = types.is_list(column_type) or types.is_large_list(column_type)
-        self._holds_tokens = is_list and _is_text(column_type.value_type)
-        if not self._holds_tokens and not _is_text(column_type):
+        self.holds_tokens = is_list and _is_text(column_type.value_type)
+        if not self.holds_tokens and not _is_text(column_type):
             raise ConfigurationError(
                 f"{name}: column '{self._column}' is of type {column_type}, expected string, or "
                 "list<string> for tokens. Name another column with --column (column=...)."
             )
-        if self._holds_tokens and options.tokenizer != WHITESPACE:
+        if self.holds_tokens and options.tokenizer != WHITESPACE:
             raise ConfigurationError(
                 f"--tokenizer is '{options.tokenizer}', but column '{self._column}' of {name} holds tokens. "
                 "Leave it out, or name a column of text with --column (column=...)."
@@ -260,7 +262,7 @@ class _ParquetColumn:
                 batch.validate(full=True)  # that strings are UTF-8
                 for value in batch.column(0).to_pylist():
                     number += 1
-                    if not self._holds_tokens or value is None:
+                    if not self.holds_tokens or value is None:
                         yield value or "", None
                     elif None not in value:
                         yield " ".join(value), value

@@ -35,7 +35,7 @@ def find_corpus(data_path: Union[str, PathLike, Sequence[str]]) -> List[Sentence
 
 def read_sentences(files: Iterable[SentenceSource]) -> Iterator[List[str]]:
     """Yield the words of each sentence, in the order of the files. Errors name the file and the line."""
-    return (split_tokens(text) for file in files for _, text in file.texts())
+    return (split_tokens(text) for file in files for _, text, _ in file.texts())
 
 
 def marked_sentence(words: List[str], direction: Direction) -> List[str]:

@@ -64,7 +64,7 @@ class CorpusShare:
                 block.clear()  # release it before the next one is read
 
     def _texts(self, file: SentenceSource) -> Iterator[str]:
-        texts = (text for _, text in file.texts())
+        texts = (text for _, text, _ in file.texts())
         return islice(texts, self._lines.start, None, self._lines.step)
 
 

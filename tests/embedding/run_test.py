@@ -612,6 +612,22 @@ class TestResume:
         embed(embedder, resume=True)
         check_output(embedder)
 
+    def test_tokens_of_other_boundaries_are_another_input(
+        self, embedder: QuickEmbedder, folder: Path
+    ) -> None:
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+
+        def write(*tokens: str) -> None:
+            parquet.write_table(pyarrow.table({"sentence": [list(tokens)]}), "in.parquet")
+
+        write("New York", "City")
+        embed(embedder, source="in.parquet")
+        embed(embedder, source="in.parquet", resume=True)
+        write("New", "York City")
+        with pytest.raises(ConfigurationError, match="is complete, and was made from another inp"):
+            embed(embedder, source="in.parquet", resume=True)
+
     def test_a_stateful_run_cannot_be_resumed_and_keeps_no_parts(
         self, bilm: FrozenBiLM, folder: Path
     ) -> None:

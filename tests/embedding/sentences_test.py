@@ -56,7 +56,7 @@ class TestSentences:
         path.write_bytes(gzip.compress(b"a b\nc\n"))
         source = SentenceSource(path)
         assert source.is_file
-        assert list(source.texts()) == [(0, "a b"), (1, "c")]
+        assert list(source.texts()) == [(0, "a b", None), (1, "c", None)]
         assert [sentence.text for sentence in source.sentences()] == ["a b", "c"]
 
     def test_a_pipe_is_read_once(self, tmp_path: Path) -> None:
