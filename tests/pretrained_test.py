@@ -12,7 +12,8 @@ from elmo_plugin import BiLM, Elmo, SentenceScorer, batch_to_ids
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names, task_model_names
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.embedding.scoring import ScoreTotals
-from elmo_plugin.pretraining.corpus import find_corpus, read_sentences
+from elmo_plugin.embedding.sentences import read_sentences
+from elmo_plugin.pretraining.corpus import find_corpus
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES
 

@@ -9,7 +9,6 @@ from tqdm import tqdm
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file
-from elmo_plugin.files.text import split_tokens
 
 DESCRIPTION = """\
 example:
@@ -73,7 +72,7 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
     """
     # Here, because they import torch, which the help does without.
     from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
-    from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, find_sources
+    from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, find_sources, read_sentences
 
     check_options(options)
     if options.max_size is not None and options.max_size <= len(SPECIALS):
@@ -90,9 +89,8 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
         )
     counts: Counter[str] = Counter()
     num_sentences = 0
-    texts = (text for file in files for _, text, _ in file.texts())
-    for text in tqdm(texts, desc="counting words", unit=" sentences"):
-        counts.update(split_tokens(text))
+    for words in tqdm(read_sentences(files), desc="counting words", unit=" sentences"):
+        counts.update(words)
         num_sentences += 1
     vocabulary = LMVocabulary.from_counts(counts, options.min_count, options.max_size)
     vocabulary.to_file(options.output)

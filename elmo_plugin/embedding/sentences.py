@@ -204,6 +204,16 @@ class SentenceSource:
                 yield line, None
 
 
+def read_sentences(sources: Iterable[SentenceSource]) -> Iterator[List[str]]:
+    """
+    Yield the words of all sentences as the training of a biLM reads them: tokens of a Parquet file are split
+    at white space in them. Raise as `SentenceSource.sentences`.
+    """
+    for source in sources:
+        for sentence in source.sentences():
+            yield split_tokens(sentence.text) if source.holds_tokens else sentence.tokens
+
+
 def _lines_of_text(file: Iterable[str], name: str) -> Iterator[str]:
     """
     Yield the lines of a file that is open for reading text, without a byte order mark. Raise

@@ -2,7 +2,7 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Literal, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, List, Literal, Optional, Sequence, Union
 
 import torch
 from allennlp.data import DatasetReader, Instance, Vocabulary
@@ -12,9 +12,13 @@ from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.bilm.model_files import pretrained_names
 from elmo_plugin.compat.archives import VOCABULARY_FOLDER
-from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource, find_sources
+from elmo_plugin.embedding.sentences import (
+    CORPUS_OPTIONS,
+    SentenceSource,
+    find_sources,
+    read_sentences,
+)
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import split_tokens
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: Sequence[Direction] = ("forward", "backward")
@@ -31,11 +35,6 @@ def find_corpus(data_path: Union[str, PathLike, Sequence[str]]) -> List[Sentence
                 f"corpus: {source.name} can be read only once, expected files. Write the text to a file."
             )
     return sources
-
-
-def read_sentences(files: Iterable[SentenceSource]) -> Iterator[List[str]]:
-    """Yield the words of each sentence, in the order of the files. Errors name the file and the line."""
-    return (split_tokens(text) for file in files for _, text, _ in file.texts())
 
 
 def marked_sentence(words: List[str], direction: Direction) -> List[str]:

@@ -12,9 +12,8 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tupl
 from tqdm import tqdm
 
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource
+from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource, read_sentences
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import split_tokens
 
 # In the folder that `prepare_text` writes.
 TRAIN_PATTERN, HELDOUT_NAME = "text/train-*.txt.gz", "text/heldout.txt"
@@ -100,7 +99,7 @@ def prepare_text(
         sum(1 for _ in _progress(source.texts(), f"counting {source.name}")) for source in sources
     ]
     if heldout_sources:
-        train, heldout = _tokens(sources), _tokens(heldout_sources)
+        train, heldout = read_sentences(sources), read_sentences(heldout_sources)
         heldout_from = f"from {', '.join(source.name for source in heldout_sources)}"
     else:
         train, heldout, heldout_from = _split(sources, num_sentences)
@@ -136,7 +135,7 @@ def prepare_text(
 def _copy(source: SentenceSource, path: Path) -> SentenceSource:
     """Copy what can be read only once, such as standard input. The copy is of tokens."""
     with gzip.open(path, "wt", encoding="utf-8", compresslevel=1) as file:
-        for tokens in _progress(_tokens([source]), f"reading {source.name}"):
+        for tokens in _progress(read_sentences([source]), f"reading {source.name}"):
             file.write(" ".join(tokens) + "\n")
     return SentenceSource(path, CORPUS_OPTIONS)
 
@@ -156,8 +155,8 @@ def _split(
         of_chosen = [sources[index] for index in sorted(chosen)]
         others = [source for index, source in enumerate(sources) if index not in chosen]
         where = f"from {len(chosen)} of {len(sources)} files, which are not trained on"
-        return _tokens(others), islice(_tokens(of_chosen), wanted), where
-    sentences = _tokens(sources)
+        return read_sentences(others), islice(read_sentences(of_chosen), wanted), where
+    sentences = read_sentences(sources)
     return islice(sentences, sum(num_sentences) - wanted), sentences, "the last"
 
 
@@ -193,15 +192,6 @@ def _write_train(
             counts.update(tokens)
             num_sentences += 1
     return counts, num_sentences
-
-
-def _tokens(sources: Iterable[SentenceSource]) -> Iterator[List[str]]:
-    """Yield sentences as training reads them: tokens of a Parquet file are split at white space in them."""
-    return (
-        split_tokens(" ".join(sentence.tokens))
-        for source in sources
-        for sentence in source.sentences()
-    )
 
 
 def _progress(items: Iterable, description: str) -> Iterable:

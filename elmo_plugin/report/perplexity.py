@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
+from elmo_plugin.embedding.sentences import read_sentences
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
-from elmo_plugin.pretraining.corpus import find_corpus, read_sentences
+from elmo_plugin.pretraining.corpus import find_corpus
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
 from elmo_plugin.report.probes import check_model_is_named, is_archive
 from elmo_plugin.report.runs import METRICS_NAME, RunOptions, read_metrics, train

@@ -17,6 +17,7 @@ from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.softmax import ExactSoftmax
 from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.embedding.scoring import ScoreTotals, SentenceScore
+from elmo_plugin.embedding.sentences import read_sentences
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import (
     BiLMReader,
@@ -25,7 +26,7 @@ from elmo_plugin.pretraining import (
     LMSoftmax,
     LMWordVocabulary,
 )
-from elmo_plugin.pretraining.corpus import find_corpus, read_sentences
+from elmo_plugin.pretraining.corpus import find_corpus
 from tests.conftest import SENTENCES, TINY_OPTIONS, randomize
 
 LM = Path(__file__).parents[2] / "fixtures" / "lm"

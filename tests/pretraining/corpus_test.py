@@ -10,14 +10,10 @@ from allennlp.data import Batch, Vocabulary
 
 from elmo_plugin import batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
+from elmo_plugin.embedding.sentences import read_sentences
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import BiLMReader
-from elmo_plugin.pretraining.corpus import (
-    LMWordVocabulary,
-    find_corpus,
-    read_sentences,
-    words_of,
-)
+from elmo_plugin.pretraining.corpus import LMWordVocabulary, find_corpus, words_of
 
 
 @pytest.fixture

@@ -12,15 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin import batch_to_ids
-from elmo_plugin.embedding.sentences import SentenceSource
+from elmo_plugin.embedding.sentences import SentenceSource, read_sentences
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import BiLMReader, StreamDataLoader, stream_data_loader
-from elmo_plugin.pretraining.corpus import (
-    DIRECTIONS,
-    Direction,
-    find_corpus,
-    read_sentences,
-)
+from elmo_plugin.pretraining.corpus import DIRECTIONS, Direction, find_corpus
 from elmo_plugin.pretraining.stream_data_loader import CorpusShare, cut_windows
 from elmo_plugin.tasks.ner import NerReader
 
