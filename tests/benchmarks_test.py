@@ -176,12 +176,6 @@ def test_waiting(
     assert "elmo models --unknown failed" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_each_command_whose_wait_is_measured_runs() -> None:
-    waiting = importlib.import_module("waiting")
-    assert all(waiting.seconds(words) > 0 for words in waiting.COMMANDS)
-
-
 def test_precision(text: List[str], bilm: List[str], capsys: pytest.CaptureFixture) -> None:
     # A kernel that multiplies int8 on any processor.
     precisions = ["--precisions", "float32", "int8", "--kernel", "reference"]
