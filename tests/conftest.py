@@ -3,6 +3,7 @@
 import functools
 import gzip
 import importlib.util
+import multiprocessing
 import os
 import random
 import sys
@@ -14,6 +15,7 @@ import hypothesis.core
 import numpy as np
 import pytest
 import torch
+import torch.multiprocessing
 from hypothesis import HealthCheck, settings
 
 from elmo_plugin import BiLM, FrozenBiLM
@@ -39,6 +41,9 @@ os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 # By default Ray's workers get what processor time other programs leave: none, on a machine with enough to do.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - the name is Ray's
+
+# The start method "forkserver" forks a process that has imported these, and has no threads.
+multiprocessing.set_forkserver_preload(["elmo_plugin.plugin", "ray"])
 
 # The same examples in each run, however long each takes: results depend neither on chance nor on load.
 settings.register_profile(
@@ -199,6 +204,13 @@ def allennlp_elmo(files: BiLMFiles, *args: Any, stateful: bool = False, **kwargs
     elmo = of_allennlp("modules.elmo.Elmo")(*files, *args, **kwargs)
     elmo._elmo_lstm._elmo_lstm.stateful = stateful
     return elmo
+
+
+@pytest.fixture
+def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `allennlp train`: otherwise each imports AllenNLP anew."""
+    start = functools.partial(torch.multiprocessing.start_processes, start_method="forkserver")
+    monkeypatch.setattr("torch.multiprocessing.spawn", start)
 
 
 @pytest.fixture(autouse=True)

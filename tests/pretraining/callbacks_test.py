@@ -247,7 +247,7 @@ def num_page_faults() -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is one of glibc")
 def test_freed_memory_is_kept() -> None:
-    with multiprocessing.get_context("spawn").Pool(1) as process:  # where the setting can stay
+    with multiprocessing.get_context("forkserver").Pool(1) as process:  # where the setting can stay
         assert process.apply(num_page_faults) < 2**25 / resource.getpagesize() / 2
 
 
@@ -308,10 +308,12 @@ def test_a_killed_process_is_recovered_by_another(
     uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     folder = tmp_path / "run"
-    # Not forked: a forked process lacks the threads of torch, and waits for them. As many threads as here, as
-    # the order of sums may depend on it.
+    # Not a fork of this process: it would lack the threads of torch, and wait for them. As many threads as
+    # here, as the order of sums may depend on it.
     arguments = [folder, torch.get_num_threads(), pytestconfig.getoption("--seed-offset")]
-    process = multiprocessing.get_context("spawn").Process(target=train_and_die, args=arguments)
+    process = multiprocessing.get_context("forkserver").Process(
+        target=train_and_die, args=arguments
+    )
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL

@@ -170,6 +170,7 @@ def test_each_worker_gets_its_rows_and_the_mean_of_all_gradients(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_workers")
 def test_allennlp_trains_it_with_its_distributed_key(tmp_path: Path) -> None:
     overrides = {
         "distributed": {"cuda_devices": [-1, -1]},

@@ -212,6 +212,7 @@ def test_a_single_process_has_batches_of_similar_length() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_workers")
 def test_distributed_training_validates_on_all_data_and_leaves_an_archive(tmp_path: Path) -> None:
     config = experiment_of("ner").as_dict()
     data = config["validation_data_path"]
