@@ -115,9 +115,11 @@ $(PYTHON_STAMP):
 $(RUNTIME_STAMP): $(PYTHON_STAMP) requirements.txt requirements-nodeps.txt pyproject.toml setup.py $(wildcard elmo_plugin/bilm/simd/*.cpp elmo_plugin/bilm/simd/*.h)
 	@echo "Installing what elmo_plugin needs into $(VENV) (the first time this downloads a few GB and takes minutes) ..."
 	@$(PIP_INSTALL) --constraint requirements.txt setuptools wheel
-	@$(PIP_INSTALL) --no-build-isolation -r requirements.txt
-	@$(PIP_INSTALL) --no-deps --constraint requirements-nodeps.txt allennlp
-	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@# This package is compiled while the others are downloaded.
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable . & compiling=$$!; \
+	  $(PIP_INSTALL) --no-build-isolation -r requirements.txt && \
+	  $(PIP_INSTALL) --no-deps --constraint requirements-nodeps.txt allennlp && \
+	  wait $$compiling
 	@touch $@
 
 $(DEV_STAMP): $(RUNTIME_STAMP) requirements-dev.txt
