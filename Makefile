@@ -45,10 +45,10 @@ docs: $(DEV_STAMP) ## build the documentation into site/
 test: $(DEV_STAMP) ## run the tests but the slow ones, with coverage of the package
 	$(PYTEST) $(COVERAGE) -m "not slow"
 
-test-all: $(DEV_STAMP) ## run all tests: the slow ones too, and those of the biLM as on a processor without AVX-512; without coverage
+test-all: $(DEV_STAMP) ## run all tests: the slow ones too, and the quick ones of the biLM as on a processor without AVX-512; without coverage
 	$(PYTEST)
 	@if grep -qs avx512f /proc/cpuinfo; then \
-	  set -x; $(WITHOUT_AVX512) $(PYTEST) -k "not (triton or older_compiler or sanitizers or program)" tests/bilm tests/modules; \
+	  set -x; $(WITHOUT_AVX512) $(PYTEST) -m "not slow" -k "not (triton or program)" tests/bilm tests/modules; \
 	fi
 
 test-torch: ## run the tests of the core without AllenNLP, with another torch or Python: make test-torch TORCH=2.4.1 PYTHON=python3.10
