@@ -99,7 +99,7 @@ def test_gradients_equal_those_of_allennlp(shape: str, write_bilm: WriteBiLM) ->
 
 @pytest.mark.slow
 def test_the_official_shape_equals_allennlp(write_bilm: WriteBiLM) -> None:
-    activations = check_gradients(write_bilm(BiLMOptions(), scale=0.02), SENTENCES[:3])
+    activations = check_gradients(write_bilm(BiLMOptions(), scale=0.02), SENTENCES)
     assert float(activations[-1].abs().max()) > 0.01
 
 

@@ -183,6 +183,13 @@ def test_text_becomes_a_model(capsys: Any) -> None:
     )
     assert "--resume to continue the training in it" in error_of(words, capsys)
 
+    # And it can be adapted.
+    heldout = str(FIXTURES / "lm" / "heldout.txt")
+    main(["pretrain", heldout, "adapted", "--from", "out", "--epochs", "1"])
+    found = capsys.readouterr().out
+    assert re.search(r"^perplexity .* before$", found, re.MULTILINE)
+    assert Path("adapted/vocab.txt").read_bytes() == Path("out/vocab.txt").read_bytes()
+
 
 @pytest.mark.slow
 def test_after_ctrl_c_a_training_goes_on_as_if_nothing_had_happened(

@@ -186,11 +186,6 @@ class TestInterruptsAtRandomTimes:
 
     NUM_SENTENCES, NUM_PARTS = 29, 5  # of texts/a.txt
 
-    @pytest.fixture(scope="class")
-    def context(self) -> Any:
-        """Starts processes that are not connected to Ray."""
-        return multiprocessing.get_context("forkserver")
-
     # Parts are written in the same way in all formats, and by all engines.
     @pytest.mark.parametrize(
         "format, number",
@@ -199,7 +194,6 @@ class TestInterruptsAtRandomTimes:
     def test_the_resumed_output_equals_that_of_an_uninterrupted_run(
         self,
         ray_on_two_cores: Any,
-        context: Any,
         bilm: FrozenBiLM,
         bilm_files: BiLMFiles,
         folder: Path,
@@ -207,6 +201,7 @@ class TestInterruptsAtRandomTimes:
         number: int,
     ) -> None:
         address = ray_on_two_cores.get_runtime_context().gcs_address
+        context = multiprocessing.get_context("forkserver")  # of processes not connected to Ray
         options = {"inputs": "texts/a.txt", "format": format}
         start = time.monotonic()
         embed(bilm, slow_signs(), **options)
