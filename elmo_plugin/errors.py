@@ -42,6 +42,21 @@ def _printable(character: str) -> str:
 
 
 @contextmanager
+def errors_at(place: str, advice: str = "") -> Iterator[None]:
+    """
+    Add the place of a record, such as `train.conll, line 3`, and advice to errors that do not name its file.
+    The others are of a token, or of its column, and name its line.
+    """
+    try:
+        yield
+    except ConfigurationError as error:
+        file_path, comma, _ = place.partition(", ")
+        if error.message.startswith(file_path + comma):
+            raise
+        raise ConfigurationError(f"{place}: {error.message}{advice}") from error
+
+
+@contextmanager
 def needing(need: str, requirement: str, advice: str = "") -> Iterator[None]:
     """
     Raise `ConfigurationError`, which says how to install what is missing, if an import in the context fails.

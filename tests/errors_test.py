@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from elmo_plugin.errors import ConfigurationError, warn_once
+from elmo_plugin.errors import ConfigurationError, errors_at, warn_once
 
 logger = logging.getLogger(__name__)
 
@@ -32,3 +32,16 @@ def test_a_message_is_short_whatever_it_quotes() -> None:
     path = "a/" * 1000 + "a.txt"
     message = ConfigurationError(f"{path}: found {'1' * 5000} as the count, expected 1.").message
     assert message == f"{path}: found {'1' * 200} ... {'1' * 100} as the count, expected 1."
+
+
+@pytest.mark.parametrize(
+    "message, expected",
+    [
+        ("found no word", "f, line 3: found no word. Correct the line."),
+        ("f, line 5: found no word", "f, line 5: found no word"),
+    ],
+)
+def test_an_error_names_its_place_once(message: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError) as error, errors_at("f, line 3", ". Correct the line."):
+        raise ConfigurationError(message)
+    assert error.value.message == expected

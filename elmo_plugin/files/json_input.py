@@ -2,8 +2,7 @@
 
 import json
 import logging
-from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Sequence, Union
+from typing import Any, Dict, List, Sequence, Union
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import is_unicode, parse_json
@@ -55,15 +54,6 @@ class LinePredictor:
 
 
 # All functions raise `ConfigurationError` for invalid input, with a valid input, the `example`.
-
-
-@contextmanager
-def errors_at(place: str, advice: str = "Correct the line.") -> Iterator[None]:
-    """Add the place of a line, such as `train.jsonl, line 3`, and advice to errors of its content."""
-    try:
-        yield
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{place}: {error}. {advice}") from error
 
 
 def parse_json_object(line: Union[str, Dict[str, Any]], example: str) -> Dict[str, Any]:

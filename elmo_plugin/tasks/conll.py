@@ -28,7 +28,7 @@ _PLACEHOLDER = "[WORD]"
 
 
 class SentencePlace(NamedTuple):
-    """The place of a sentence: a file, consecutive lines, and perhaps a document."""
+    """The place of a sentence or a document: a file, consecutive lines, and perhaps a document's name."""
 
     file_path: str
     first_line: int
@@ -124,7 +124,7 @@ class Conll2012Sentence(NamedTuple):
 class Conll2012Document(NamedTuple):
     """The sentences between `#begin document` and `#end document`, not yet split into columns."""
 
-    name: str  # such as `bc/cctv/00/cctv_0000, part 000`
+    place: SentencePlace  # with the name, such as `bc/cctv/00/cctv_0000, part 000`
     unsplit: List[ConllSentence]
 
     def sentences(self) -> List[Conll2012Sentence]:
@@ -156,7 +156,7 @@ def _documents(file_path: str) -> Iterator[Conll2012Document]:
         if match is not None:
             name = f"{match['name']}, part {match['part'] or '0'}"
             place = SentencePlace(file_path, number, name)
-            yield Conll2012Document(name, list(_sentences(_until_end(lines, place), place)))
+            yield Conll2012Document(place, list(_sentences(_until_end(lines, place), place)))
         elif line:
             raise ConfigurationError(
                 f"{file_path}, line {number}: found '{line[:_MAX_SHOWN]}', expected '#begin document "

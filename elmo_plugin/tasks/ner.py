@@ -98,7 +98,7 @@ class NerReader(TaskReader):
             fields["tags"] = TagField(tags, text_field, place)
         return Instance(fields)
 
-    def _records(self, file_path: FileName) -> Iterator[_Record]:
+    def _records(self, file_path: FileName) -> Iterator[Tuple[str, _Record]]:
         scheme = self._input_scheme or _detected_scheme(file_path)
         path = PurePath(file_path)
         unmarked = [
@@ -107,7 +107,7 @@ class NerReader(TaskReader):
         if unmarked:
             logger.info("%s: does not mark %s.", file_path, ", ".join(unmarked))
         for sentence in read_conll_sentences(file_path):
-            yield sentence, scheme, unmarked
+            yield sentence.place.of_token(0), (sentence, scheme, unmarked)
 
     def _instances(self, record: _Record, counts: Counter) -> Iterable[Instance]:
         sentence, scheme, unmarked = record

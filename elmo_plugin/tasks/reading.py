@@ -18,7 +18,7 @@ from allennlp.nn.util import dist_reduce
 from more_itertools import divide, peekable
 
 from elmo_plugin.bilm.model_files import local_path
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, errors_at
 from elmo_plugin.files.spacy_rules import SpacyRules
 from elmo_plugin.files.text import FileName, decoded_lines, open_text
 
@@ -87,8 +87,7 @@ class TaskReader(DatasetReader):
     before they make instances of them. A file that cannot be read, or that leaves no instances, is always an
     error.
 
-    A task defines `_records`, `_instances` and `text_to_instance`, whose `place` is the place of the text
-    in a file, for errors.
+    A task defines `_records`, `_instances` and `text_to_instance`.
 
     # Parameters
 
@@ -138,11 +137,12 @@ class TaskReader(DatasetReader):
                 f"{file_path}: found no data, expected a file as {type(self).__name__} reads it. Give the "
                 "path of a file with data."
             )
-        for record in self.shard_iterable(records):
+        for place, record in self.shard_iterable(records):
             num_records += 1
             try:
                 # All of a record's instances or none.
-                instances = list(self._instances(record, counts))
+                with errors_at(place):
+                    instances = list(self._instances(record, counts))
             except ConfigurationError as error:
                 if not self._skip_invalid:
                     raise
@@ -162,39 +162,34 @@ class TaskReader(DatasetReader):
                 f"{f' ({reasons})' if reasons else ''}, expected at least one. Give another file."
             )
 
-    def _records(self, file_path: FileName) -> Iterator[Any]:
+    def _records(self, file_path: FileName) -> Iterator[Tuple[str, Any]]:
         """
-        Yield the records of a file, not yet validated. Raise an error if the file as a whole is invalid.
+        Yield the records of a file, not yet validated, with their places, such as `train.txt, line 3`. Raise
+        an error if the file as a whole is invalid.
         """
         raise NotImplementedError
 
     def _instances(self, record: Any, counts: Counter) -> Iterable[Instance]:
         """
         Return the instances of a record. What is left out is counted in `counts`, under a text such as
-        `sentences without a label left out`.
+        `sentences without a label left out`. Errors need not name the place of the record.
         """
         raise NotImplementedError
 
 
-def checked_words(
-    tokens: Sequence[Token], what: str = "sentence", place: Optional[str] = None
-) -> List[str]:
-    """
-    Return the texts of tokens, at least one. Errors name `what` the tokens are, and their `place` in a file.
-    """
+def checked_words(tokens: Sequence[Token], what: str = "sentence") -> List[str]:
+    """Return the texts of tokens, at least one. Errors name `what` the tokens are."""
     words = [token.ensure_text() for token in tokens]
-    fault = ""
     if not words:
-        fault = f"a {what} without tokens, expected at least one token"
-    elif DEFAULT_PADDING_TOKEN in words:
-        # Models would not see it.
-        fault = (
-            f"the token {DEFAULT_PADDING_TOKEN} in a {what}, expected other ones: AllenNLP's "
-            "vocabularies have this one for padding"
+        raise ConfigurationError(
+            f"found a {what} without tokens, expected at least one token. Leave it out."
         )
-    if fault:
-        found = f"{place}: found" if place else "Found"
-        raise ConfigurationError(f"{found} {fault}. Leave it out.")
+    if DEFAULT_PADDING_TOKEN in words:
+        # Models would not see it.
+        raise ConfigurationError(
+            f"found the token {DEFAULT_PADDING_TOKEN} in a {what}, expected other ones: AllenNLP's "
+            "vocabularies have this one for padding. Leave it out."
+        )
     return words
 
 

@@ -18,7 +18,7 @@ from allennlp.predictors import Predictor
 from torch import LongTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.json_input import errors_at, find_key, get_text, parse_json_object
+from elmo_plugin.files.json_input import find_key, get_text, parse_json_object
 from elmo_plugin.files.text import FileName
 from elmo_plugin.modules.text_encoder import EncodedText, TextEncoder, built
 from elmo_plugin.tasks.models import Classifier, attend
@@ -49,12 +49,11 @@ class SnliReader(TaskReader):
         premise: List[Token],
         hypothesis: List[Token],
         label: Optional[str] = None,
-        place: Optional[str] = None,
     ) -> Instance:
         """Make an instance. `label` is one of `LABELS`."""
         metadata = {
-            "premise_words": checked_words(premise, "premise", place),
-            "hypothesis_words": checked_words(hypothesis, "hypothesis", place),
+            "premise_words": checked_words(premise, "premise"),
+            "hypothesis_words": checked_words(hypothesis, "hypothesis"),
         }
         fields: Dict[str, Field] = {
             "premise": TextField(premise),
@@ -64,8 +63,8 @@ class SnliReader(TaskReader):
         if label is not None:
             if label not in LABELS:
                 raise ConfigurationError(
-                    f"{f'{place}: ' if place else ''}found the gold_label '{label}', expected "
-                    f"{', '.join(LABELS)}, or {NO_GOLD_LABEL} for a pair to be left out. Correct the label."
+                    f"found the gold_label '{label}', expected {', '.join(LABELS)}, or {NO_GOLD_LABEL} "
+                    "for a pair to be left out. Correct the label."
                 )
             fields["label"] = ClassField(label, LABELS)
         return Instance(fields)
@@ -73,18 +72,21 @@ class SnliReader(TaskReader):
     def _records(self, file_path: FileName) -> Iterator[Tuple[str, str]]:
         return placed_lines(file_path, "a JSON object")
 
-    def _instances(self, record: Tuple[str, str], counts: Counter) -> Iterable[Instance]:
-        place, line = record
-        with errors_at(place, "Correct the line, or give a file of JSON lines in SNLI's format."):
-            pair = parse_json_object(line, _EXAMPLE)
+    def _instances(self, record: str, counts: Counter) -> Iterable[Instance]:
+        try:
+            pair = parse_json_object(record, _EXAMPLE)
             label, *sentences = (
                 get_text(pair, key, _EXAMPLE) for key in ("gold_label", "sentence1", "sentence2")
             )
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{error}. Correct the line, or give a file of JSON lines in SNLI's format."
+            ) from error
         if label == NO_GOLD_LABEL:
             counts["pairs without a gold label left out"] += 1
         else:
             premise, hypothesis = map(self.tokenizer.tokenize, sentences)
-            yield self.text_to_instance(premise, hypothesis, label, place)
+            yield self.text_to_instance(premise, hypothesis, label)
 
 
 @Model.register("elmo_snli")

@@ -59,12 +59,12 @@ class Phrase(NamedTuple):
     words: List[str]
 
 
-def read_phrases(line: str, place: str) -> List[Phrase]:
+def read_phrases(line: str) -> List[Phrase]:
     """
     Read a tree, and return all its phrases, words among them, in the order of their opening brackets. The
     sentence itself is the first. `(LABEL WORD)` is a word and `(LABEL TREE TREE ...)` a phrase; both are
     trees. Words are without the spellings of the Penn Treebank: `(` for `-LRB-`, `/` for `\\/`, `"` for two
-    single quotes. Errors name the `place`, file and line.
+    single quotes.
     """
     try:
         tree = Tree.fromstring(
@@ -74,7 +74,7 @@ def read_phrases(line: str, place: str) -> List[Phrase]:
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise ConfigurationError(
-            f"{place}: found '{line[:_MAX_SHOWN]}' ({reason}), expected one tree on each line, such as "
+            f"found '{line[:_MAX_SHOWN]}' ({reason}), expected one tree on each line, such as "
             f"{_EXAMPLE}: each opening bracket before a label from 0 to 4, and then a word or trees. Correct "
             "the line, or give a file of the Stanford Sentiment Treebank."
         ) from error
@@ -141,9 +141,8 @@ class SstReader(TaskReader):
     def _records(self, file_path: FileName) -> Iterator[Tuple[str, str]]:
         return placed_lines(file_path, "one tree")
 
-    def _instances(self, record: Tuple[str, str], counts: Counter) -> Iterable[Instance]:
-        place, line = record
-        sentence, *phrases = read_phrases(line, place)
+    def _instances(self, record: str, counts: Counter) -> Iterable[Instance]:
+        sentence, *phrases = read_phrases(record)
         minimum = self._min_phrase_length
         long_phrases = [phrase for phrase in phrases if len(phrase.words) >= minimum]
         for phrase in [sentence, *long_phrases]:

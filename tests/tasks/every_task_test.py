@@ -4,6 +4,7 @@ and its archive answers the lines of `inputs.jsonl`.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -110,6 +111,44 @@ class TestTraining(ModelTestCase):
             gradients_to_ignore=IGNORED_BY_A_SOFTMAX,
             seed=13,
         )
+
+
+# What is replaced in the file of a task, and the error with its place.
+NO_DOCUMENT = "#begin document (a/b); part 000\n#end document\n#begin"
+UNUSABLE = {
+    "coref no sentence": (
+        "#begin",
+        NO_DOCUMENT,
+        "line 1, document a/b, part 000: found a document with",
+    ),
+    "coref": (
+        "lives",
+        "@@PADDING@@",
+        "line 1, document bc/tiny/00/tiny_0001, part 000: found the token",
+    ),
+    "ner": ("visited", "@@PADDING@@", "line 3: found the token"),
+    "snli": ("Nobody reads.", "@@PADDING@@", "line 3: found the token @@PADDING@@ in a hypothesis"),
+    "squad": ('"question": "Where', '"question": "@@PADDING@@', "found the token"),
+    "srl": ("slept", "@@PADDING@@", "line 2, document fx/tale/cat, part 000: found the token"),
+    "sst": ("awful", "@@PADDING@@", "line 2: found the token"),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_text_that_cannot_be_used_is_refused_with_its_place(case: str, tmp_path: Path) -> None:
+    task, _, _ = case.partition(" ")
+    params = experiment_of(task)
+    source = Path(params["train_data_path"])
+    old, new, message = UNUSABLE[case]
+    text = source.read_text(encoding="utf-8")
+    assert old in text
+    path = tmp_path / source.name
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    reader = DatasetReader.from_params(params["dataset_reader"])
+    with pytest.raises(
+        ConfigurationError, match=f"^{re.escape(f'{path}, ')}.*{re.escape(message)}"
+    ):
+        list(reader.read(path))
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -167,7 +167,7 @@ class CoreferenceReader(TaskReader):
         """
         if not sentences:
             raise ConfigurationError(
-                f"Found no sentence in document '{name}', expected at least one, with tokens."
+                "found a document without sentences, expected at least one. Leave it out."
             )
         words = [word for sentence in sentences for word in checked_words(sentence)]
         metadata: Dict[str, Any] = {"words": words, "name": name}
@@ -188,13 +188,13 @@ class CoreferenceReader(TaskReader):
             )
         return Instance(fields)
 
-    def _records(self, file_path: FileName) -> Iterator[Conll2012Document]:
+    def _records(self, file_path: FileName) -> Iterator[Tuple[str, Conll2012Document]]:
         has_mentions = False
         for document in read_conll_2012(file_path):
             has_mentions = has_mentions or any(
                 set(sentence.last_column()) != {_NO_BRACKETS} for sentence in document.unsplit
             )
-            yield document
+            yield document.place.of_token(0), document
         if not has_mentions:
             raise ConfigurationError(
                 f"{file_path}: found no mention in any document, expected brackets such as (12|(3)|4) in the "
@@ -204,14 +204,15 @@ class CoreferenceReader(TaskReader):
 
     def _instances(self, record: Conll2012Document, counts: Counter) -> Iterable[Instance]:
         sentences = record.sentences()
-        genre, slash, _ = record.name.partition("/")
+        name = record.place.document
+        genre, slash, _ = name.partition("/")
         clusters = read_clusters(sentences)
         instance = self.text_to_instance(
             [[Token(word) for word in sentence.words] for sentence in sentences],
             clusters,
             [speaker for sentence in sentences for speaker in sentence.speakers],
             genre if slash else None,
-            record.name,
+            name,
         )
         num_singletons = len(clusters) - len(instance["metadata"].metadata["clusters"])
         if num_singletons:

@@ -71,7 +71,6 @@ class _File(BaseModel):
 class SquadRecord(NamedTuple):
     """A question in a file, not yet validated."""
 
-    place: str  # file, position in the file, and id if there is one, for errors
     article: int  # its position in the file
     passage: str
     question: Any  # the member of `qas`
@@ -81,27 +80,31 @@ class SquadRecord(NamedTuple):
         try:
             question = SquadQuestion.model_validate(self.question)
         except ValidationError as error:
-            raise self.error(f"{_fault(error)}, expected a question of {_SHAPE}") from error
+            raise _unusable(f"{_fault(error)}, expected a question of {_SHAPE}") from error
         for index, answer in enumerate(question.answers):
             start = answer.answer_start
             found = self.passage[start : start + len(answer.text)] if start >= 0 else ""
             if found != answer.text:
                 elsewhere = self.passage.find(answer.text)
                 hint = f" (the text is at {elsewhere})" if elsewhere >= 0 else ""
-                raise self.error(
+                raise _unusable(
                     f"'answers[{index}]' is {shown_json(answer.text)} with 'answer_start' {start}, where the "
                     f"passage of {len(self.passage)} characters has {shown_json(found)}; expected the "
                     f"character, counted from 0, at which the text starts{hint}"
                 )
         return question
 
-    def error(self, found_and_expected: str) -> ConfigurationError:
-        """Return the error for this question."""
-        return ConfigurationError(f"{self.place}: {found_and_expected}. {_ADVICE}")
+
+def _unusable(found_and_expected: str) -> ConfigurationError:
+    """Return the error for a question."""
+    return ConfigurationError(f"{found_and_expected}. {_ADVICE}")
 
 
-def squad_records(file_path: FileName) -> Iterator[SquadRecord]:
-    """Yield the questions of a file. Raise `ConfigurationError` if it has another structure."""
+def squad_records(file_path: FileName) -> Iterator[Tuple[str, SquadRecord]]:
+    """
+    Yield the questions of a file with their places: position in the file, and id if there is one. Raise
+    `ConfigurationError` if it has another structure.
+    """
     with open_text(local_path("data file", file_path), str(file_path)) as file:
         data = file.read()
     try:
@@ -120,7 +123,7 @@ def squad_records(file_path: FileName) -> Iterator[SquadRecord]:
                 id_ = question.get("id") if isinstance(question, dict) else None
                 name = f" (id {id_})" if isinstance(id_, str) else ""
                 place = f"{file_path}, {position}{name}"
-                yield SquadRecord(place, article_number, paragraph.context, question)
+                yield place, SquadRecord(article_number, paragraph.context, question)
 
 
 def _fault(error: ValidationError) -> str:
@@ -209,7 +212,6 @@ class SquadReader(TaskReader):
         answers: Sequence[Answer] = (),
         question_id: Optional[str] = None,
         tokenizer: Optional[Tokenizer] = None,
-        place: str = "The passage",
     ) -> Instance:
         """Make an instance. `tokenizer` replaces the reader's own. Texts are not cut."""
         tokenizer = tokenizer or self.tokenizer
@@ -233,7 +235,7 @@ class SquadReader(TaskReader):
             tokens = passage.covering_tokens(answers[0])
             if tokens is None:
                 raise ConfigurationError(
-                    f"{place}: the tokenizer makes no token of the answer '{answers[0].text}', expected at "
+                    f"the tokenizer makes no token of the answer '{answers[0].text}', expected at "
                     "least one. Use another tokenizer."
                 )
             fields["span_start"], fields["span_end"] = (
@@ -241,13 +243,13 @@ class SquadReader(TaskReader):
             )
         return Instance(fields)
 
-    def _records(self, file_path: FileName) -> Iterator[SquadRecord]:
+    def _records(self, file_path: FileName) -> Iterator[Tuple[str, SquadRecord]]:
         return squad_records(file_path)
 
     def _instances(self, record: SquadRecord, counts: Counter) -> Iterable[Instance]:
         question, text = record.checked(), record.passage
         if not question.answers:
-            raise record.error(
+            raise _unusable(
                 "found no answers, as in SQuAD 2.0, expected at least one to learn from or to measure with"
             )
         # Questions about a passage are adjacent, and share its field: indexed characters are most of the
@@ -261,9 +263,7 @@ class SquadReader(TaskReader):
             maximum = f"max_passage_tokens, {self._max_passage_tokens}"
             counts[f"questions with an answer beyond {maximum} left out"] += 1
             return
-        instance = self.text_to_instance(
-            question.question, passage, question.answers, question.id, place=record.place
-        )
+        instance = self.text_to_instance(question.question, passage, question.answers, question.id)
         instance["metadata"].metadata["article"] = record.article
         yield instance
 

@@ -168,9 +168,10 @@ class SrlReader(TaskReader):
             fields["predicates"] = SequenceLabelField(predicates, text_field, "predicates_labels")
         return Instance(fields)
 
-    def _records(self, file_path: FileName) -> Iterator[ConllSentence]:
+    def _records(self, file_path: FileName) -> Iterator[Tuple[str, ConllSentence]]:
         for document in read_conll_2012(file_path):
-            yield from document.unsplit
+            for sentence in document.unsplit:
+                yield sentence.place.of_token(0), sentence
 
     def _instances(self, record: ConllSentence, counts: Counter) -> Iterable[Instance]:
         sentence = Conll2012Sentence.split(record)

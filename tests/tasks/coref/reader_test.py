@@ -103,11 +103,6 @@ def test_entities_that_share_a_mention_are_merged_and_repeated_marks_count_once(
     ]
 
 
-def test_a_document_without_sentences_is_refused():
-    with pytest.raises(ConfigurationError, match="Found no sentence in document 'bc/a', expected"):
-        CoreferenceReader().text_to_instance([], name="bc/a")
-
-
 PLACE = SentencePlace("data.gold_conll", 11, "bc/a")
 
 
