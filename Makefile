@@ -67,8 +67,8 @@ test-seeds: $(DEV_STAMP) ## the same with 20 other random inputs in turn (an hou
 attack: $(DEV_STAMP) ## attack what the package promises with random input, ten minutes: make attack OPTIONS="--minutes 60"
 	$(VENV)/bin/python -m attacks $(OPTIONS)
 
-sanitize: $(DEV_STAMP) ## test the compiled kernel under the address, undefined behaviour and thread sanitizers, and as ARM's where it is emulated
-	ELMO_SANITIZE_ALL=1 $(PYTEST) tests/bilm/simd/simd_test.py
+sanitize: $(DEV_STAMP) ## attack the C++ under the address, undefined behaviour and thread sanitizers (half an hour): make sanitize OPTIONS="threads --trials 50"
+	$(VENV)/bin/python -m attacks.sanitizers $(OPTIONS)
 
 lint: $(DEV_STAMP) ## check style, format, types, and the workflow by its schema
 	$(VENV)/bin/ruff check .

@@ -93,9 +93,10 @@ class PlatformWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-UNITS = UNITS_OF_MACHINES.get(BUILD_MACHINE or platform.machine(), {})
-
-setup(
-    cmdclass={"bdist_wheel": PlatformWheel, "build_ext": BuildLibraries},
-    ext_modules=[vector_unit_extension(*unit) for unit in UNITS.items()],
-)
+# Tests and attacks import this file, for the compiler's flags.
+if __name__ == "__main__":
+    units = UNITS_OF_MACHINES.get(BUILD_MACHINE or platform.machine(), {})
+    setup(
+        cmdclass={"bdist_wheel": PlatformWheel, "build_ext": BuildLibraries},
+        ext_modules=[vector_unit_extension(*unit) for unit in units.items()],
+    )

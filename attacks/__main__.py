@@ -75,7 +75,11 @@ def main() -> None:
         "--jobs", type=int, default=os.cpu_count(), help="attacks at once (default: one per CPU)"
     )
     parser.add_argument(
-        "--repeat", type=int, metavar="NUMBER", help="run only this trial, in this process"
+        "--repeat",
+        nargs="+",
+        type=int,
+        metavar="NUMBER",
+        help="run only these trials, in this process",
     )
     parser.add_argument("--list", action="store_true", help="list the attacks and what they attack")
     arguments = parser.parse_args()
@@ -89,10 +93,10 @@ def main() -> None:
     elif arguments.repeat is not None:
         for attack in chosen:
             with tempfile.TemporaryDirectory() as folder:
-                attack.prepare(Path(folder))(
-                    generator(arguments.seed, attack.name, arguments.repeat)
-                )
-            print(f"{attack.name}, trial {arguments.repeat}: passed")
+                trial = attack.prepare(Path(folder))
+                for number in arguments.repeat:
+                    trial(generator(arguments.seed, attack.name, number))
+            print(f"{attack.name}: {len(arguments.repeat)} trials passed", flush=True)
     else:
         sys.exit(_run_all(chosen, arguments))
 

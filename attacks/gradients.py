@@ -11,8 +11,8 @@ from torch import Tensor
 from attacks.models import (
     PROMISE,
     Expected,
+    choose_code,
     compare,
-    hide_instructions,
     random_ids,
     random_options,
     random_weights,
@@ -31,7 +31,7 @@ def gradients(folder: Path) -> Trial:
     files = (str(folder / "options.json"), str(folder / "weights.hdf5"))
 
     def trial(random: Random) -> None:
-        hide_instructions(random, "default")
+        choose_code(random, "default")
         options = random_options(random)
         # Not of zeros: several windows of characters would be the largest, each a right one for the gradient.
         bilm = random_weights(random, options)

@@ -12,7 +12,7 @@ from typing import Any, Callable, List, Tuple, cast
 import torch
 from torch import Tensor
 
-from attacks.models import hide_instructions
+from attacks.models import choose_code
 from attacks.trials import Attack, Trial, check
 from elmo_plugin.bilm.batch import Packing
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
@@ -38,7 +38,7 @@ def choose_settings(random: Random) -> Tuple[str, str]:
     Return a vector unit and a precision. Small work is divided among threads, and into blocks, as large work
     is.
     """
-    hide_instructions(random)
+    choose_code(random)
     library.MULTIPLICATIONS_PER_THREAD = random.choice([1, 1_000_000])
     library.CROWD_FACTOR = 1
     simd_lstm.MULTIPLICATIONS_PER_STEP = random.choice([1, 500_000])

@@ -23,12 +23,18 @@ from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.options import ACTIVATIONS, CharacterEncoderOptions
 from elmo_plugin.bilm.processor import CAPABILITY_VARIABLE
 from elmo_plugin.bilm.runners.settings import PRECISIONS
+from elmo_plugin.bilm.simd import library
 from elmo_plugin.bilm.weights import save_model
 from tests.bilm.slow_bilm import SlowBiLM
 from tests.closeness import assert_close, largest_difference
 
 PROMISE = "the numbers are ELMo's: any model, batch, precision and vector unit"
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+# Of ELMO_CPU_CAPABILITY: at most what it has been set to.
+LEVELS = ["avx2", "avx512", "avx512_vnni", "all"]
+del LEVELS[LEVELS.index(os.environ.get(CAPABILITY_VARIABLE, "all")) + 1 :]
+# The environment variable that keeps the C++ from torch's threads, which no sanitizer can follow.
+OWN_THREADS = "ATTACK_WITH_OWN_THREADS"
 Sentences = List[List[str]]
 Files = Tuple[str, str]
 
@@ -222,13 +228,24 @@ def frozen_of(random: Random, bilm: BiLM, files: Files, precision: str) -> Froze
     return pickle.loads(pickle.dumps(frozen)) if random.random() < 0.2 else frozen
 
 
-def hide_instructions(random: Random, *others: str) -> None:
+def choose_code(random: Random, *others: str) -> None:
     """
     Choose the vector unit: the package sees a processor with fewer instructions, or with all it has. `others`
-    are further levels: "default" is a processor without a vector unit that the package knows.
+    are further levels: "default" is a processor without a vector unit that the package knows. And choose the
+    threads: torch's, or its own, as in a forked process.
     """
-    levels = [*others, "avx2", "avx512", "avx512_vnni", "all"]
-    os.environ[CAPABILITY_VARIABLE] = random.choice(levels)
+    os.environ[CAPABILITY_VARIABLE] = random.choice([*others, *LEVELS])
+    library._PROCESS = random.choice([0] if OWN_THREADS in os.environ else [0, os.getpid()])
+    library.library_of.cache_clear()
+
+
+def vector_units() -> List[str]:
+    """Return the vector units that are chosen from."""
+    units = []
+    for level in LEVELS:
+        os.environ[CAPABILITY_VARIABLE] = level
+        units.append(library.best_unit())
+    return sorted({unit for unit in units if unit is not None})
 
 
 def values(folder: Path) -> Trial:
@@ -241,7 +258,7 @@ def values(folder: Path) -> Trial:
     files = (str(folder / "options.json"), str(folder / "weights.hdf5"))
 
     def trial(random: Random) -> None:
-        hide_instructions(random, "default")
+        choose_code(random, "default")
         options = random_options(random)
         kind = random.choice([ORDINARY, ORDINARY, ORDINARY, *KINDS])
         if kind == ORDINARY and random.random() < 0.02:
@@ -341,7 +358,7 @@ def allennlp(folder: Path) -> Trial:
     files = (str(folder / "options.json"), str(folder / "weights.hdf5"))
 
     def trial(random: Random) -> None:
-        hide_instructions(random, "default")
+        choose_code(random, "default")
         # AllenNLP has no others.
         options = replace(random_options(random), use_skip_connections=True)
         random_weights(random, options).save(*files)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from attacks import FIXTURES
+from attacks.models import choose_code
 from attacks.mutations import odd_token
 from attacks.trials import Attack, Trial, check
 from elmo_plugin import BiLM, Elmo, ElmoEmbedder, FrozenBiLM, batch_to_ids
@@ -76,6 +77,7 @@ def threads(folder: Path) -> Trial:
 
     def trial(random: Random) -> None:
         torch.set_num_threads(random.choice([1, 2]))
+        choose_code(random)
         call = calls(random)
         batches = [odd_sentences(random) for _ in range(2 * NUM_THREADS)]
         expected: List[Any] = []

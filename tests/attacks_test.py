@@ -1,7 +1,10 @@
 """Attacks find what breaks a promise: exceptions, processes that end, endless trials, and memory."""
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from random import Random
@@ -10,6 +13,7 @@ from typing import Callable
 import pytest
 
 from attacks.trials import Attack, as_table, generator, run_attack
+from elmo_plugin.bilm.processor import CAPABILITY_VARIABLE, processor_features
 
 
 def prepare_numbers(folder: Path) -> Callable[[Random], None]:
@@ -102,3 +106,22 @@ def test_memory_is_bounded() -> None:
 def test_a_preparation_that_fails_is_a_failure() -> None:
     (failure,) = run_attack(Attack("unprepared", "", fail_to_prepare)).failures
     assert "in the preparation" in failure.reason and "ValueError: no model" in failure.reason
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.skipif("avx2" not in processor_features(), reason="needs a processor with AVX2")
+@pytest.mark.parametrize("sanitizer", ["address", "threads"])
+def test_sanitizers_find_nothing(sanitizer: str) -> None:
+    # `make sanitize` takes all vector units, and more attacks.
+    command = [sys.executable, "-m", "attacks.sanitizers", sanitizer, "--attacks", "layers"]
+    run = subprocess.run(
+        [*command, "--trials", "20"],
+        env={**os.environ, CAPABILITY_VARIABLE: "avx2"},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "layers: 20 trials passed" in run.stdout

@@ -43,13 +43,17 @@ int depth_multiple(int weight_bytes) {
 int trace_width(int cell_size) { return static_cast<int>(width_of_trace(cell_size)); }
 
 // Sets the functions GOMP_parallel, omp_get_max_threads, omp_get_num_threads and omp_get_thread_num of the library
-// whose threads torch uses. Without them, and in forked processes, each call starts threads.
+// whose threads torch uses. Without them, and in forked processes, each call starts threads. Several threads may call
+// this, while others run layers with what was set before: that is never freed.
 void use_openmp(void* parallel, void* max_threads, void* team_size, void* thread_number) {
-    openmp.parallel = reinterpret_cast<decltype(openmp.parallel)>(parallel);
-    openmp.max_threads = reinterpret_cast<decltype(openmp.max_threads)>(max_threads);
-    openmp.team_size = reinterpret_cast<decltype(openmp.team_size)>(team_size);
-    openmp.thread_number = reinterpret_cast<decltype(openmp.thread_number)>(thread_number);
-    openmp.process = getpid();
+    if (parallel == nullptr) {
+        openmp = nullptr;
+        return;
+    }
+    openmp = new OpenMP{reinterpret_cast<decltype(OpenMP::parallel)>(parallel),
+                        reinterpret_cast<decltype(OpenMP::max_threads)>(max_threads),
+                        reinterpret_cast<decltype(OpenMP::team_size)>(team_size),
+                        reinterpret_cast<decltype(OpenMP::thread_number)>(thread_number), getpid()};
 }
 
 // The following functions return what `for_type` returns.

@@ -77,33 +77,35 @@ inline Share share_of(int64_t total, int thread, int num_threads) {
 // Functions of the OpenMP library whose threads torch uses. Other threads would compete with these: they spin for some
 // milliseconds after an operation of torch.
 struct OpenMP {
-    void (*parallel)(void (*function)(void*), void* data, unsigned num_threads, unsigned flags) = nullptr;
-    int (*max_threads)() = nullptr;
-    int (*team_size)() = nullptr;
-    int (*thread_number)() = nullptr;
-    pid_t process = 0;
+    void (*parallel)(void (*function)(void*), void* data, unsigned num_threads, unsigned flags);
+    int (*max_threads)();
+    int (*team_size)();
+    int (*thread_number)();
+    pid_t process;
 };
-OpenMP openmp;
+std::atomic<const OpenMP*> openmp{nullptr};
 
 // As `in_threads`, in threads of OpenMP. Returns false, and calls nothing, if there are fewer than `num_threads`.
 template <typename Function>
 bool in_openmp_threads(int num_threads, const Function& function) {
+    const OpenMP* const library = openmp;
     // In a forked process the threads are gone, which OpenMP does not know.
-    if (openmp.parallel == nullptr || getpid() != openmp.process) return false;
+    if (library == nullptr || getpid() != library->process) return false;
     struct Call {
+        const OpenMP& library;
         const Function& function;
         const int num_threads;
         std::atomic<bool> is_done;
-    } call{function, num_threads, {false}};
+    } call{*library, function, num_threads, {false}};
     const auto member = [](void* data) {
         Call& call = *static_cast<Call*>(data);
-        const int thread = openmp.thread_number();
-        if (openmp.team_size() < call.num_threads || thread >= call.num_threads) return;
+        const int thread = call.library.thread_number();
+        if (call.library.team_size() < call.num_threads || thread >= call.num_threads) return;
         call.function(thread);
         call.is_done = true;
     };
     // As many as torch uses: a smaller team would end the others, to be started again for torch's next operation.
-    openmp.parallel(member, &call, std::max(num_threads, openmp.max_threads()), 0);
+    library->parallel(member, &call, std::max(num_threads, library->max_threads()), 0);
     return call.is_done;
 }
 
