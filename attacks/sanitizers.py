@@ -92,7 +92,7 @@ def main() -> None:
 def attack_with(name: str, attacks: List[str], trials: int, seed: int) -> int:
     """Run attacks on the C++ with a sanitizer, and return their exit status."""
     sanitizer = SANITIZERS[name]
-    print(f"Compiling with the sanitizer of {name} ...", flush=True)
+    print(f"Compiling with the sanitizer '{name}' ...", flush=True)
     with tempfile.TemporaryDirectory(prefix="sanitizer-") as folder:
         copy = Path(folder)
         link_package(copy, compile_units(sanitizer, copy))
