@@ -275,8 +275,7 @@ def weights(folder: Path) -> Trial:
         else:
             path.write_bytes(original)
             with h5py.File(path, "r+") as file:
-                for _ in range(random.randint(1, 2)):
-                    name = random.choice(names)
+                for name in random.sample(names, random.randint(1, 2)):
                     is_exact &= _mutate_dataset(random, file, name, arrays[name], secret)
         with one_clear_error(str(path)):
             found = BiLM.from_files(options_file, path)
