@@ -95,7 +95,10 @@ def test_documents_have_names_parts_and_sentences_with_columns(tmp_path: Path) -
     second = ["#begin document (b); part 012", row(0, "Hm", "-"), "#end document"]
     path = write_lines(tmp_path / "a.gold_conll", [*DOCUMENT, *second])
     documents = list(read_conll_2012(path))
-    assert [document.place.document for document in documents] == ["bc/x/1, part 000", "b, part 012"]
+    assert [document.place.document for document in documents] == [
+        "bc/x/1, part 000",
+        "b, part 012",
+    ]
     first, number = documents[0].sentences()
     assert first.words == ["Ann", "ran"]
     assert first.arguments == [["(ARG0*)", "(V*)"], ["*", "*"]]
