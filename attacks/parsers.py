@@ -280,6 +280,7 @@ def weights(folder: Path) -> Trial:
         with one_clear_error(str(path)):
             found = BiLM.from_files(options_file, path)
             check("an error for data of another file", not _refers_elsewhere(path, names))
+            check("an error for what are no floating-point numbers", _has_floats(path, names))
             for name, parameter in found.named_parameters():
                 value = parameter.detach().numpy()
                 check(f"finite weights in {name}", bool(numpy.isfinite(value).all()))
@@ -300,6 +301,11 @@ def _refers_elsewhere(path: Path, names: List[str]) -> bool:
             if file[name].is_virtual or file[name].external:
                 return True
     return False
+
+
+def _has_floats(path: Path, names: List[str]) -> bool:
+    with h5py.File(path, "r") as file:
+        return all(file[name].dtype.kind == "f" for name in names)
 
 
 def _mutate_dataset(

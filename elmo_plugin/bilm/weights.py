@@ -220,8 +220,8 @@ def opened_weights(bilm: Any, weight_file: FileName) -> Iterator[WeightFile]:
     # Raises
 
     `ConfigurationError` naming the file and the dataset if the file cannot be read, lacks a dataset, has
-    one of another shape, or is of a larger model; and at the end of the context, if the file was changed
-    within it.
+    one of another shape or without floating-point numbers, or is of a larger model; and at the end of the
+    context, if the file was changed within it.
     """
     with _opened(weight_file) as file:
         identity = _identity(file)
@@ -247,10 +247,12 @@ def read_group(weight_file: FileName, group: str) -> Dict[str, Tensor]:
 
     # Raises
 
-    `ConfigurationError` if the file cannot be read.
+    `ConfigurationError` if the file cannot be read, or a dataset does not hold floating-point numbers.
     """
     with _opened(weight_file) as file:
         datasets = file.get(group, {})
+        for dataset in datasets.values():
+            _check_holds_floats(dataset, weight_file)
         return {
             name: torch.from_numpy(dataset[...].astype(numpy.float32))
             for name, dataset in datasets.items()
@@ -343,7 +345,7 @@ def in_type(tensor: Tensor, dtype: str) -> Tensor:
 def _check_datasets(
     file: h5py.File, bilm: Any, entries: List[WeightEntry], weight_file: FileName
 ) -> None:
-    """Compare names and shapes before anything is read."""
+    """Compare names, shapes and types before anything is read."""
     same_model = "Options and weights must belong to the same model."
     for entry in entries:
         dataset = file.get(entry.dataset)
@@ -354,6 +356,7 @@ def _check_datasets(
                 f"{weight_file}: dataset {entry.dataset} {fault}, expected shape {shape} from the options. "
                 f"{same_model}"
             )
+        _check_holds_floats(dataset, weight_file)
     expected = {entry.dataset for entry in entries}
     found: List[str] = []
     file.visititems(
@@ -364,6 +367,15 @@ def _check_datasets(
         raise ConfigurationError(
             f"{weight_file}: found the dataset {surplus[0]}, expected the smaller model of the options, "
             f"which has none of this name. {same_model}"
+        )
+
+
+def _check_holds_floats(dataset: h5py.Dataset, weight_file: FileName) -> None:
+    # numpy would convert integers, texts, and complex numbers without their imaginary parts.
+    if dataset.dtype.kind != "f":
+        raise ConfigurationError(
+            f"{weight_file}: dataset {dataset.name[1:]} holds values of type {dataset.dtype}, expected "
+            "floating-point numbers. Give weights that are neither quantized nor in another form."
         )
 
 

@@ -83,6 +83,10 @@ NOT_FINITE = "holds NaN or infinite values, expected finite"
         (replace_dataset(f"{CELL}/B", None), rf"{CELL}/B is missing, expected shape \(80,\)"),
         (replace_dataset(f"{CELL}/B", numpy.full(80, 1e300)), f"{CELL}/B {NOT_FINITE}"),
         *(
+            (replace_dataset(f"{CELL}/B", numpy.ones(80, kind)), f"{CELL}/B holds values of type ")
+            for kind in ("i1", "?", "c8", "S4")
+        ),
+        *(
             (set_value(position, value), f"{CELL}/W_0 {NOT_FINITE}")
             for position in ((0, 0), (-1, -1))
             for value in (numpy.nan, -numpy.inf)
