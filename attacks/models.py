@@ -35,6 +35,8 @@ LEVELS = ["avx2", "avx512", "avx512_vnni", "all"]
 del LEVELS[LEVELS.index(os.environ.get(CAPABILITY_VARIABLE, "all")) + 1 :]
 # The environment variable that keeps the C++ from torch's threads, which no sanitizer can follow.
 OWN_THREADS = "ATTACK_WITH_OWN_THREADS"
+# A layer norm that divides by less enlarges any error.
+MIN_DEVIATION = 1e-3
 Sentences = List[List[str]]
 Files = Tuple[str, str]
 
@@ -239,15 +241,6 @@ def choose_code(random: Random, *others: str) -> None:
     library.library_of.cache_clear()
 
 
-def vector_units() -> List[str]:
-    """Return the vector units that are chosen from."""
-    units = []
-    for level in LEVELS:
-        os.environ[CAPABILITY_VARIABLE] = level
-        units.append(library.best_unit())
-    return sorted({unit for unit in units if unit is not None})
-
-
 def values(folder: Path) -> Trial:
     """`BiLM`, `FrozenBiLM` and `Elmo`, saved and loaded, stateless and stateful."""
     logging.disable(logging.WARNING)
@@ -326,8 +319,8 @@ def compare_elmo(
     if has_norm:
         means = tokens.mean(axis=(1, 2))
         deviations = numpy.sqrt(tokens.var(axis=(1, 2)) + 1e-13)
-    if deviations.min() < 1e-3:
-        return  # a division that enlarges any error
+    if deviations.min() < MIN_DEVIATION:
+        return
     terms = num_terms(options, character_ids.size(1) + 2) + (2 * tokens[0].size if has_norm else 0)
     for mix, found in zip(elmo.scalar_mixes, output["elmo_representations"]):
         parameters = numpy.exp([float(one.detach()) for one in mix.scalar_parameters])
@@ -386,13 +379,14 @@ def allennlp(folder: Path) -> Trial:
         character_ids = batch_to_ids([["a"], *random_sentences(random)])
         with torch.no_grad():
             expected, found = theirs.eval()(character_ids), ours(character_ids)
-            raw = theirs._elmo_lstm(character_ids)
         deviation = 1.0  # the least of a layer, by which a layer norm divides
         if settings["do_layer_norm"]:
+            with torch.no_grad():
+                raw = theirs._elmo_lstm(character_ids)
             tokens = raw["mask"].bool()
             deviation = min(float(layer[tokens].std(False)) for layer in raw["activations"])
-        if deviation < 1e-3:
-            return  # a division that enlarges any error
+        if deviation < MIN_DEVIATION:
+            return
         check("the same mask", torch.equal(found["mask"], expected["mask"].bool()))
         terms = num_terms(options, character_ids.size(1) + 2)
         mask = expected["mask"].bool()

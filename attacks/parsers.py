@@ -279,8 +279,10 @@ def weights(folder: Path) -> Trial:
                     is_exact &= _mutate_dataset(random, file, name, arrays[name], secret)
         with one_clear_error(str(path)):
             found = BiLM.from_files(options_file, path)
-            check("an error for data of another file", not _refers_elsewhere(path, names))
-            check("an error for what are no floating-point numbers", _has_floats(path, names))
+            with h5py.File(path, "r") as file:
+                check("an error for data of another file", not _refers_elsewhere(file, names))
+                has_floats = all(file[name].dtype.kind == "f" for name in names)
+                check("an error for what are no floating-point numbers", has_floats)
             for name, parameter in found.named_parameters():
                 value = parameter.detach().numpy()
                 check(f"finite weights in {name}", bool(numpy.isfinite(value).all()))
@@ -293,19 +295,13 @@ def weights(folder: Path) -> Trial:
     return trial
 
 
-def _refers_elsewhere(path: Path, names: List[str]) -> bool:
-    with h5py.File(path, "r") as file:
-        for name in names:
-            if isinstance(file.get(name, getlink=True), h5py.ExternalLink):
-                return True
-            if file[name].is_virtual or file[name].external:
-                return True
+def _refers_elsewhere(file: Any, names: List[str]) -> bool:
+    for name in names:
+        if isinstance(file.get(name, getlink=True), h5py.ExternalLink):
+            return True
+        if file[name].is_virtual or file[name].external:
+            return True
     return False
-
-
-def _has_floats(path: Path, names: List[str]) -> bool:
-    with h5py.File(path, "r") as file:
-        return all(file[name].dtype.kind == "f" for name in names)
 
 
 def _mutate_dataset(

@@ -12,17 +12,20 @@ It needs Linux, and the compiler in CXX or g++. The exit status is 1 if one foun
 import argparse
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple
+from typing import Dict, List, NamedTuple
 
-from attacks.models import OWN_THREADS, vector_units
+from attacks.models import OWN_THREADS
+from elmo_plugin.bilm.simd.library import VECTOR_UNITS, missing_features
 from setup import COMPILER_FLAGS, UNITS_OF_MACHINES
 
 ROOT = Path(__file__).parents[1]
+SIMD = Path("elmo_plugin/bilm/simd")
 COMPILER = os.environ.get("CXX", "g++")
 ATTACKS = ["layers", "encoders", "models", "threads"]
 
@@ -95,7 +98,8 @@ def attack_with(name: str, attacks: List[str], trials: int, seed: int) -> int:
     print(f"Compiling with the sanitizer '{name}' ...", flush=True)
     with tempfile.TemporaryDirectory(prefix="sanitizer-") as folder:
         copy = Path(folder)
-        link_package(copy, compile_units(sanitizer, copy))
+        link_package(copy)
+        compile_units(sanitizer, copy / SIMD)
         runtime = subprocess.run(
             [COMPILER, f"-print-file-name={sanitizer.library}"],
             capture_output=True,
@@ -112,40 +116,28 @@ def attack_with(name: str, attacks: List[str], trials: int, seed: int) -> int:
         ).returncode
 
 
-def compile_units(sanitizer: Sanitizer, folder: Path) -> List[Path]:
-    """Compile the libraries of the vector units that attacks choose from."""
+def link_package(copy: Path) -> None:
+    """Make links to all that attacks need of this repository, but the compiled libraries."""
+    for name in ("attacks", "elmo_plugin", "fixtures", "tests"):
+        without_libraries = shutil.ignore_patterns("*.so")
+        shutil.copytree(
+            ROOT / name, copy / name, copy_function=os.symlink, ignore=without_libraries
+        )
 
-    def compiled(unit: str) -> Path:
-        library = folder / f"_{unit}.so"
+
+def compile_units(sanitizer: Sanitizer, folder: Path) -> None:
+    """Compile a library for each vector unit of this processor."""
+
+    def compile_unit(unit: str) -> None:
         flags = [*COMPILER_FLAGS, *UNITS_OF_MACHINES[platform.machine()][unit]]
         # Reports name the lines.
         flags += [*sanitizer.flags, "-g1", "-shared", "-fPIC"]
-        source = ROOT / "elmo_plugin/bilm/simd/simd.cpp"
-        subprocess.run([COMPILER, *flags, source, "-o", library], check=True)
-        return library
+        source = ROOT / SIMD / "simd.cpp"
+        subprocess.run([COMPILER, *flags, source, "-o", folder / f"_{unit}.so"], check=True)
 
+    units = [unit.name for unit in VECTOR_UNITS if missing_features(unit) == ()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(compiled, vector_units()))
-
-
-def link_package(copy: Path, libraries: List[Path]) -> None:
-    """Make a folder of links to this repository, whose package has these libraries instead of its own."""
-    simd = Path("elmo_plugin/bilm/simd")
-    (copy / simd).mkdir(parents=True)
-    for place in _siblings(simd):
-        (copy / place).symlink_to(ROOT / place)
-    for source in (ROOT / simd).glob("*.py"):
-        (copy / simd / source.name).symlink_to(source)
-    for library in libraries:
-        library.rename(copy / simd / library.name)
-
-
-def _siblings(place: Path) -> Iterator[Path]:
-    """Yield all that lies beside a file or folder of the repository, and beside the folders around it."""
-    for inner, outer in zip([place, *place.parents], place.parents):
-        for found in (ROOT / outer).iterdir():
-            if found.name != inner.name and not found.name.startswith("."):
-                yield outer / found.name
+        list(pool.map(compile_unit, units))
 
 
 if __name__ == "__main__":

@@ -42,10 +42,10 @@ def _printable(character: str) -> str:
 
 
 @contextmanager
-def errors_at(place: str, advice: str = "") -> Iterator[None]:
+def errors_at(place: str) -> Iterator[None]:
     """
-    Add the place of a record, such as `train.conll, line 3`, and advice to errors that do not name its file.
-    The others are of a token, or of its column, and name its line.
+    Add the place of a record, such as `train.conll, line 3`, to errors that do not name its file. The others
+    are of a token, or of its column, and name its line.
     """
     try:
         yield
@@ -53,7 +53,16 @@ def errors_at(place: str, advice: str = "") -> Iterator[None]:
         file_path, comma, _ = place.partition(", ")
         if error.message.startswith(file_path + comma):
             raise
-        raise ConfigurationError(f"{place}: {error.message}{advice}") from error
+        raise ConfigurationError(f"{place}: {error.message}") from error
+
+
+@contextmanager
+def advising(advice: str) -> Iterator[None]:
+    """Add what to do to errors that say only what was found and expected."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error.message}. {advice}") from error
 
 
 @contextmanager

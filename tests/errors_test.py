@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from elmo_plugin.errors import ConfigurationError, errors_at, warn_once
+from elmo_plugin.errors import ConfigurationError, advising, errors_at, warn_once
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +38,14 @@ def test_a_message_is_short_whatever_it_quotes() -> None:
     "message, expected",
     [
         ("found no word", "f, line 3: found no word. Correct the line."),
-        ("f, line 5: found no word", "f, line 5: found no word"),
+        ("f, line 5: found no word", "f, line 5: found no word. Correct the line."),
     ],
 )
 def test_an_error_names_its_place_once(message: str, expected: str) -> None:
-    with pytest.raises(ConfigurationError) as error, errors_at("f, line 3", ". Correct the line."):
+    with (
+        pytest.raises(ConfigurationError) as error,
+        errors_at("f, line 3"),
+        advising("Correct the line."),
+    ):
         raise ConfigurationError(message)
     assert error.value.message == expected

@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold, cross_validate
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding import ElmoEmbedder
-from elmo_plugin.errors import ConfigurationError, errors_at
+from elmo_plugin.errors import ConfigurationError, advising, errors_at
 from elmo_plugin.files.json_input import find_key, get_text, get_words, parse_json_object
 from elmo_plugin.files.text import FileName
 from elmo_plugin.report.probes import (
@@ -150,7 +150,7 @@ def read_senses(path: FileName, folds: int) -> AmbiguousWord:
     """
     instances = []
     for place, line in placed_lines(path, "a JSON object"):
-        with errors_at(place, ". Correct the line."):
+        with errors_at(place), advising("Correct the line."):
             instances.append(_instance(line))
     word = AmbiguousWord(Path(path).stem, instances)
     counts = Counter(word.sentences.values())

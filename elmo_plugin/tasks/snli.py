@@ -17,7 +17,7 @@ from allennlp.nn.util import masked_max, masked_mean
 from allennlp.predictors import Predictor
 from torch import LongTensor, Tensor
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, advising
 from elmo_plugin.files.json_input import find_key, get_text, parse_json_object
 from elmo_plugin.files.text import FileName
 from elmo_plugin.modules.text_encoder import EncodedText, TextEncoder, built
@@ -73,15 +73,11 @@ class SnliReader(TaskReader):
         return placed_lines(file_path, "a JSON object")
 
     def _instances(self, record: str, counts: Counter) -> Iterable[Instance]:
-        try:
+        with advising("Correct the line, or give a file of JSON lines in SNLI's format."):
             pair = parse_json_object(record, _EXAMPLE)
             label, *sentences = (
                 get_text(pair, key, _EXAMPLE) for key in ("gold_label", "sentence1", "sentence2")
             )
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                f"{error}. Correct the line, or give a file of JSON lines in SNLI's format."
-            ) from error
         if label == NO_GOLD_LABEL:
             counts["pairs without a gold label left out"] += 1
         else:

@@ -29,6 +29,14 @@ def is_running(process_id: int) -> bool:
     )
 
 
+def ends_within(seconds: float, process_id: int) -> bool:
+    """Wait until a process ends, or some seconds. All of these tests' would run for 100 s."""
+    deadline = time.monotonic() + seconds
+    while is_running(process_id) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not is_running(process_id)
+
+
 def test_a_config_is_a_file_or_an_experiment_of_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,11 +82,8 @@ def test_what_a_process_has_started_is_stopped_with_it(tmp_path: Path) -> None:
     child = int((tmp_path / "log").read_text())
     stop_training([process])
     assert process.returncode is not None
-    # It was sent a signal, which a busy machine delivers later; it would end by itself after 100 s.
-    deadline = time.monotonic() + 30
-    while is_running(child) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not is_running(child)
+    # A busy machine ends it later than it is sent the signal.
+    assert ends_within(30, child)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -134,10 +139,8 @@ time.sleep(100)
     number = int(parent.stdout.readline())  # type: ignore[union-attr]
     parent.kill()
     parent.wait()
-    deadline = time.monotonic() + 60
-    while is_running(number) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    if is_left := is_running(number):
+    is_left = not ends_within(60, number)
+    if is_left:
         os.kill(number, signal.SIGKILL)
     assert not is_left
 
