@@ -31,6 +31,7 @@ from attacks import (
     parsers,
     reports,
     requests,
+    servers,
     threads,
 )
 from attacks.trials import Attack, Failure, Outcome, as_table, by_name, generator, run_attack
@@ -47,6 +48,7 @@ _MODULES = (
     parsers,
     reports,
     requests,
+    servers,
     threads,
 )
 ATTACKS = by_name([attack for module in _MODULES for attack in module.ATTACKS])

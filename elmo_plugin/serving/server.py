@@ -34,13 +34,19 @@ def serve(options: ServeOptions) -> None:
         embedder = ElmoEmbedder(options.model, cuda_device=device)
         words = WordsInContext(options.model, embedder, limits)
         app = make_app(models, words, limits, [options.host, *options.allowed_host])
+        server = server_of(app, limits.timeout)
+
+        def stop(number: int, frame: Any) -> None:
+            server.should_exit = True
+
+        # uvicorn has handlers of its own while it runs. A signal can come before, and uvicorn raises those that
+        # it has handled again.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
         host, port = bound.getsockname()[:2]
         address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
         print(f"Serving {', '.join(archives)} at {address} (Ctrl-C stops).", flush=True)
-        # uvicorn raises the signals that it has handled again, which would end the process by them.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        server_of(app, limits.timeout).run([bound])
+        server.run([bound])
     print("Stopped.", flush=True)
 
 

@@ -116,6 +116,29 @@ def test_it_is_killed_and_started_again_at_the_same_port(tmp_path: Path) -> None
         assert ended(process)[:2] == (0, "Stopped.\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_uvicorn_handles_it_is_not_lost(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Server:
+        should_exit = False
+
+        def run(self, sockets: List[socket.socket]) -> None:
+            os.kill(os.getpid(), number)
+
+    started = Server()
+    monkeypatch.setattr("elmo_plugin.serving.server.server_of", lambda *arguments: started)
+    monkeypatch.setattr("elmo_plugin.serving.server.ServedModel", lambda *arguments: None)
+    monkeypatch.setattr("elmo_plugin.serving.server.make_app", lambda *arguments: None)
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        serve(ServeOptions(["none=none"], port=0))
+    finally:
+        for each, handler in zip((signal.SIGINT, signal.SIGTERM), before):
+            signal.signal(each, handler)
+    assert started.should_exit
+
+
 @pytest.mark.parametrize(
     "sent",
     [
