@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -187,7 +188,8 @@ def _read_dictionary(path: Path, required: Sequence[str]) -> Dict[str, int]:
         for line_number, line in enumerate(decoded_lines(file, path, "an entry"), start=1):
             # The only entry of white space is an ideographic space.
             entry, _, number = line.strip().rpartition("\t")
-            if "\t" in entry or not number.isdecimal():
+            # Python reads no number of thousands of digits.
+            if "\t" in entry or not re.fullmatch(r"\d{1,9}", number):
                 raise ConfigurationError(
                     f"{path}, line {line_number}: found {line!r}, expected an entry, a tab and the number "
                     "of the entry. Get another copy of the model."
