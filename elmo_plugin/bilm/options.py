@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import sys
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
@@ -15,6 +16,8 @@ ACTIVATIONS = ("relu", "tanh")
 OPTIONS_CONTENT = "the options of a biLM in JSON"
 # Those of a saved model of ELMoForManyLangs hold its dictionaries: about 70 bytes for a Cyrillic word.
 MAX_OPTIONS_BYTES = 100_000_000
+# A module is made for each, before the weights show how many there are.
+MAX_LAYERS = 1000
 
 _MISSING = object()
 
@@ -161,11 +164,11 @@ class BiLMOptions:
                 activation=reader.choice("char_cnn.activation", ACTIVATIONS),
                 character_embedding_dim=reader.integer("char_cnn.embedding.dim"),
                 filters=reader.filters("char_cnn.filters", max_characters),
-                num_highway=reader.integer("char_cnn.n_highway", minimum=0, default=0),
+                num_highway=reader.integer("char_cnn.n_highway", 0, MAX_LAYERS, default=0),
             ),
             cell_size=reader.integer("lstm.dim"),
             projection_dim=reader.integer("lstm.projection_dim"),
-            num_layers=reader.integer("lstm.n_layers"),
+            num_layers=reader.integer("lstm.n_layers", 1, MAX_LAYERS),
             cell_clip=reader.clip("lstm.cell_clip"),
             proj_clip=reader.clip("lstm.proj_clip"),
             use_skip_connections=reader.choice(
@@ -223,7 +226,7 @@ def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> BiLMOpt
             reader.choice("token_embedder.activation", ACTIVATIONS),
             character_dim,
             reader.filters("token_embedder.filters", max_characters or 0),
-            reader.integer("token_embedder.n_highway", minimum=0),
+            reader.integer("token_embedder.n_highway", 0, MAX_LAYERS),
         )
     cell_size = reader.integer("encoder.dim")
     if cell_size == reader.integer("encoder.projection_dim"):
@@ -236,7 +239,7 @@ def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> BiLMOpt
         encoder,
         cell_size=cell_size,
         projection_dim=reader.integer("encoder.projection_dim"),
-        num_layers=reader.integer("encoder.n_layers"),
+        num_layers=reader.integer("encoder.n_layers", 1, MAX_LAYERS),
         cell_clip=reader.clip("encoder.cell_clip"),
         proj_clip=reader.clip("encoder.proj_clip"),
         use_skip_connections=True,
@@ -277,9 +280,15 @@ class _Reader:
     def dictionary(self, key: str, content: str) -> Any:
         return self.value(key, content, lambda value: isinstance(value, dict))
 
-    def integer(self, key: str, minimum: int = 1, default: Optional[int] = None) -> int:
+    def integer(
+        self, key: str, minimum: int = 1, maximum: float = math.inf, default: Optional[int] = None
+    ) -> int:
         expected = f"an integer of at least {minimum}"
-        return self.value(key, expected, lambda value: _is_integer(value, minimum), default)
+        if maximum < math.inf:
+            expected = f"an integer from {minimum} to {maximum}"
+        return self.value(
+            key, expected, lambda value: _is_integer(value, minimum) and value <= maximum, default
+        )
 
     def clip(self, key: str) -> Optional[float]:
         def is_clip(value: Any) -> bool:

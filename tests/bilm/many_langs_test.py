@@ -214,6 +214,7 @@ def change_json(path: Path, changes: Dict[str, Any]) -> None:
         ({"encoder.dim": 6}, "encoder.dim is 6, expected a width other than encoder.proj"),
         ({"token_embedder.name": "lstm"}, 'name is "lstm", expected "cnn" (LSTMs over chara'),
         ({"token_embedder.max_characters_per_token": 2}, "is 2, expected an integer of at l"),
+        ({"encoder.n_layers": 10**9}, "is 1000000000, expected an integer from 1 to 1000"),
         ({"token_embedder": 3}, "found no token_embedder, expected the sizes"),
     ],
 )
