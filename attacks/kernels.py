@@ -23,7 +23,7 @@ from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.bilm.simd import library
 from elmo_plugin.bilm.simd import lstm as simd_lstm
 from elmo_plugin.bilm.simd.training import run_with_gradients
-from elmo_plugin.bilm.steps import LSTMTensors, Outcome, PreparedLayer, Run, run_loop
+from elmo_plugin.bilm.steps import LayerInput, LayerOutput, LSTMTensors, PreparedLayer, run_loop
 from tests.closeness import assert_close, largest_difference
 
 # Some fill vectors, panels and tiles, others do not; the last ones are longer than a block of weights.
@@ -122,7 +122,7 @@ def layers(folder: Path) -> Trial:
                 torch.randn(len(lengths), width, requires_grad=True)
                 for width in (state_dim, cell_size)
             ]
-            runs.append(Run(inputs, sizes, *states))
+            runs.append(LayerInput(inputs, sizes, *states))
         exact = [_in_float64(layer, run) for layer, run in zip(both, runs)]
         expected = [
             run_loop(
@@ -138,7 +138,7 @@ def layers(folder: Path) -> Trial:
         )
         with torch.no_grad():
             panels = [simd_lstm.PanelLayer(layer, precision, unit) for layer in both]
-            outcomes = simd_lstm.run_layers(panels, runs)
+            outcomes = simd_lstm.run_panel_layers(panels, runs)
             for found, own in zip(outcomes, expected):
                 # Of the longest sequences, whose states come first, each row depends on the steps before it.
                 for ours, theirs in zip(found, own):
@@ -151,7 +151,7 @@ def layers(folder: Path) -> Trial:
     return trial
 
 
-def _in_float64(layer: LSTMTensors, run: Run) -> Tuple[LSTMTensors, Run]:
+def _in_float64(layer: LSTMTensors, run: LayerInput) -> Tuple[LSTMTensors, LayerInput]:
     """Return copies that collect gradients of their own."""
 
     def copied(value: Any) -> Any:
@@ -160,22 +160,24 @@ def _in_float64(layer: LSTMTensors, run: Run) -> Tuple[LSTMTensors, Run]:
 
     return (
         LSTMTensors(*(copied(value) for value in vars(layer).values())),
-        Run(*(copied(value) for value in run)),
+        LayerInput(*(copied(value) for value in run)),
     )
 
 
 def compare_gradients(
-    found: List[Outcome],
-    expected: List[Outcome],
+    found: List[LayerOutput],
+    expected: List[LayerOutput],
     layers: List[LSTMTensors],
-    runs: List[Run],
-    exact: List[Tuple[LSTMTensors, Run]],
+    runs: List[LayerInput],
+    exact: List[Tuple[LSTMTensors, LayerInput]],
     terms: int,
 ) -> None:
     """Compare gradients of weights, inputs and first states with those of torch in float64."""
     factors = [[torch.randn(one.shape) for one in outcome] for outcome in expected]
 
-    def gradients(outcomes: List[Outcome], read: List[Tuple[LSTMTensors, Run]]) -> List[Any]:
+    def gradients(
+        outcomes: List[LayerOutput], read: List[Tuple[LSTMTensors, LayerInput]]
+    ) -> List[Any]:
         loss = torch.stack(
             [
                 (one.double() * factor).sum()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, NUM_CHARACTER_IDS
 from elmo_plugin.bilm.options import BiLMOptions
-from elmo_plugin.bilm.steps import Run, RunLayer, State
+from elmo_plugin.bilm.steps import LayerInput, RunLayer, State
 
 # Types of ids. Smaller ones cannot hold 261, and torch takes uint8 and bool in an index for masks.
 INTEGERS = (torch.long, torch.int, torch.short)
@@ -179,8 +179,10 @@ def run_layers(
         if drop is not None:
             inputs = [drop(vectors) for vectors in inputs]
         states = initial_states[2 * number : 2 * number + 2]
-        runs = [Run(vectors, step_sizes, *state) for vectors, state in zip(inputs, states)]
-        forward, backward = run_layer(runs)
+        layer_inputs = [
+            LayerInput(vectors, step_sizes, *state) for vectors, state in zip(inputs, states)
+        ]
+        forward, backward = run_layer(layer_inputs)
         # The states that are carried exclude the skip connection.
         final_states += [(forward.state, forward.cell), (backward.state, backward.cell)]
         if options.use_skip_connections and number > 0:

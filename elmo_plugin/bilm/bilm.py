@@ -11,8 +11,8 @@ from elmo_plugin.bilm.batch import CarriedStates, run_batch, run_layers
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import sentence_marks
 from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
-from elmo_plugin.bilm.interception import eager
-from elmo_plugin.bilm.lstm import ProjectedLSTM, run_side_by_side
+from elmo_plugin.bilm.interception import changed_setting, eager
+from elmo_plugin.bilm.lstm import ProjectedLSTM, run_directions
 from elmo_plugin.bilm.many_langs import ManyLangsEncoder, read_many_langs
 from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions, ManyLangsEncoderOptions
@@ -48,12 +48,9 @@ class BiLM(torch.nn.Module):
         `(2, 50)`, the character ids of the sentence marks, on the device where batches are read.
     carried_states : `CarriedStates`
         Those of a stateful biLM.
-    num_trainings : `int`
+    num_possible_updates : `int`
         Passes with gradients, and calls of `requires_grad_`. Each may be followed by a change of weights that
         torch does not count, such as that of an optimizer that writes to `parameter.data`.
-    built_as : `Dict[str, type]`
-        The class of each submodule, by name.
-    names_of_parameters : `Set[str]`
     """
 
     # Parameters made in inference mode have no version, so that changes could not be noticed.
@@ -63,7 +60,7 @@ class BiLM(torch.nn.Module):
         self.options = options
         self.stateful = stateful
         self.carried_states = CarriedStates()
-        self.num_trainings = 0
+        self.num_possible_updates = 0
         self.character_encoder: Union[CharacterEncoder, ManyLangsEncoder]
         if isinstance(options.encoder, ManyLangsEncoderOptions):
             self.character_encoder = ManyLangsEncoder(options.encoder, options.projection_dim)
@@ -77,8 +74,6 @@ class BiLM(torch.nn.Module):
         )
         self.register_buffer("marks", sentence_marks(), persistent=False)
         self.marks: Tensor
-        self.built_as = {name: type(module) for name, module in self.named_modules()}
-        self.names_of_parameters = {name for name, _ in self.named_parameters()}
         # The method without underscore is newer than torch 2.4.
         self._register_load_state_dict_pre_hook(translate_allennlp_bilm, with_module=True)
 
@@ -131,9 +126,12 @@ class BiLM(torch.nn.Module):
     def from_state_dict(
         cls, options: BiLMOptions, state_dict: Dict[str, Tensor], stateful: bool = False
     ) -> "BiLM":
-        """Return a frozen biLM of the tensors of a state dict, ours or AllenNLP's, which are not copied."""
+        """
+        Return a frozen biLM of the tensors of a state dict, ours or AllenNLP's. They are not copied.
+        AllenNLP's are renamed in the state dict.
+        """
         bilm = cls.without_weights(options, stateful)
-        # Here, as `load_state_dict` would keep what was translated in memory.
+        # Here: the hook of `load_state_dict` translates a copy, and the caller's would keep what it replaced.
         translate_allennlp_bilm(bilm, state_dict, "")
         bilm.load_state_dict(state_dict, assign=True)
         return bilm.requires_grad_(False)
@@ -181,7 +179,7 @@ class BiLM(torch.nn.Module):
                 "A biLM of ELMoForManyLangs cannot be trained. Leave out requires_grad, or use a biLM in "
                 "bilm-tf's format."
             )
-        self.num_trainings += 1
+        self.num_possible_updates += 1
         return super().requires_grad_(requires_grad)
 
     def get_output_dim(self) -> int:
@@ -193,7 +191,7 @@ class BiLM(torch.nn.Module):
         self, character_ids: Tensor, word_ids: None = None
     ) -> Dict[str, Union[Tensor, List[Tensor]]]:
         """
-        Sentence marks are added to every row, also to an empty one.
+        Return the activations of all layers. Sentence marks are added to every row, also to an empty one.
 
         # Parameters
 
@@ -235,9 +233,9 @@ class BiLM(torch.nn.Module):
     ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
         """Run all LSTM layers in both directions. Arguments and results: `batch.run_layers`."""
         if torch.is_grad_enabled() and not self.is_frozen:
-            self.num_trainings += 1
+            self.num_possible_updates += 1
         layers = [
-            functools.partial(run_side_by_side, cast(Sequence[ProjectedLSTM], directions))
+            functools.partial(run_directions, cast(Sequence[ProjectedLSTM], directions))
             for directions in zip(self.forward_layers, self.backward_layers)
         ]
         return run_layers(self.options, layers, inputs, step_sizes, initial_states, drop)
@@ -267,8 +265,14 @@ class BiLM(torch.nn.Module):
 
         # Raises
 
-        `OSError` if a file cannot be written, and `ConfigurationError` if a weight is NaN or infinite.
+        `OSError` if a file cannot be written, and `ConfigurationError` if a weight is NaN or infinite, or if
+        a setting, such as the clip of a layer, is not that of the options.
         """
+        changed = changed_setting(self, BiLM.without_weights(self.options))
+        if changed is not None:
+            raise ConfigurationError(
+                f"The biLM cannot be saved: {changed}. Load the weights into a biLM of other options."
+            )
         save_model(self, options_file, weight_file)
 
 

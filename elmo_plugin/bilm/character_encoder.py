@@ -11,7 +11,7 @@ from elmo_plugin.bilm.characters import NUM_CHARACTER_IDS
 from elmo_plugin.bilm.interception import are_plain
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.simd.character_encoder import pool_words, pool_words_backward
-from elmo_plugin.bilm.simd.library import training_unit
+from elmo_plugin.bilm.simd.library import unit_of_modules
 
 # Words that are convolved together, to bound memory: about 180 KB a word in the paper's model.
 WORDS_PER_BLOCK = 512
@@ -58,6 +58,8 @@ class CharacterEncoder(torch.nn.Module):
 
     def forward(self, words: Tensor) -> Tensor:
         """
+        Return the vectors of words.
+
         # Parameters
 
         words : `Tensor`
@@ -94,7 +96,7 @@ class CharacterEncoder(torch.nn.Module):
     def _maxima_in_cpp(self, words: Tensor) -> Optional[Tensor]:
         """As `_maxima`, for training; `None` where torch's operations have to do it."""
         embedding = self.character_embedding.weight
-        unit = training_unit(embedding)
+        unit = unit_of_modules(embedding)
         if unit is None or not torch.is_grad_enabled():
             return None
         # Modules with hooks, and adapters in their place, have to be called.

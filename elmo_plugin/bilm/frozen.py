@@ -9,8 +9,11 @@ from torch import Tensor
 
 from elmo_plugin.bilm.batch import CarriedStates, mask_of, run_batch, run_layers
 from elmo_plugin.bilm.bilm import BiLM
+from elmo_plugin.bilm.character_encoder import CharacterEncoder, Highway
 from elmo_plugin.bilm.characters import sentence_marks
-from elmo_plugin.bilm.interception import are_plain, eager
+from elmo_plugin.bilm.interception import are_plain, changed_setting, eager, settings_of
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.many_langs import ManyLangsEncoder
 from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
@@ -23,6 +26,13 @@ logger = logging.getLogger(__name__)
 
 # The table of word vectors starts with room for this many words and doubles up to the capacity.
 INITIAL_ROWS = 1024
+
+# Runners have the arithmetic of exactly these classes. A class that is derived from one may compute something
+# else.
+COPIED_CLASSES = {
+    *(BiLM, CharacterEncoder, ManyLangsEncoder, Highway, ProjectedLSTM),
+    *(torch.nn.Conv1d, torch.nn.Embedding, torch.nn.Identity, torch.nn.Linear, torch.nn.ModuleList),
+}
 
 # What a biLM returns: `activations` and `mask`.
 Output = Dict[str, Union[Tensor, List[Tensor]]]
@@ -257,7 +267,7 @@ class WordVectors:
     def read(self, types: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
         """
         Return the vectors of distinct words, `(num_types, dim)`: known ones from the table, the others by one
-        call of `encode`, which is always the same.
+        call of `encode`, which must be the same function in each call.
 
         # Parameters
 
@@ -385,8 +395,8 @@ class CurrentSnapshot:
     A snapshot is used while all of this holds; else a new one is made, or the modules themselves have to run:
     - no parameter requires a gradient or has one, so that no optimizer can change it;
     - there was no pass with gradients since, and no call of `requires_grad_`;
-    - each submodule is the object that it was, of exactly the class that `BiLM` built, and nothing runs
-      beside its `forward`;
+    - each submodule is the object that it was, of exactly the class that `BiLM` builds, with the settings
+      that the options say, and nothing runs beside its `forward`;
     - each parameter is the tensor object that it was, in the same memory, at the same `_version`.
     Under autocast the modules run, too, unless the settings name a precision.
 
@@ -445,9 +455,13 @@ class _Composition:
 
     def __init__(self, bilm: BiLM) -> None:
         self._bilm = bilm
-        self._num_trainings = bilm.num_trainings
+        self._num_possible_updates = bilm.num_possible_updates
         modules = list(bilm.modules())
         self._classes = [(module, type(module)) for module in modules]
+        self._settings = [
+            (vars(module), len(vars(module)), list(settings_of(module).items()))
+            for module in modules
+        ]
         self._submodules = [list(module._modules.values()) for module in modules]
         # There are none where `None` is registered, such as for a projection.
         self._parameters = [
@@ -461,10 +475,16 @@ class _Composition:
         """Return whether all that `CurrentSnapshot` names is unchanged."""
         if (
             bilm is not self._bilm
-            or bilm.num_trainings != self._num_trainings
+            or bilm.num_possible_updates != self._num_possible_updates
             or not are_plain(self._classes)
         ):
             return False
+        for attributes, number, settings in self._settings:
+            if len(attributes) != number:
+                return False
+            for name, value in settings:
+                if attributes.get(name) is not value:
+                    return False
         registered: List[Optional[Tensor]] = []
         for (module, _), submodules in zip(self._classes, self._submodules):
             if list(module._modules.values()) != submodules:
@@ -501,15 +521,26 @@ def _reason_against_snapshot(bilm: BiLM) -> Optional[str]:
 
 
 def reason_against_copying(bilm: BiLM) -> Optional[str]:
-    """Return why the parameters of a biLM do not say all about it, as a clause; `None` if they do."""
+    """Return why options and parameters do not say all about a biLM, as a clause; `None` if they do."""
+    built = BiLM.without_weights(bilm.options)
     modules = dict(bilm.named_modules())
-    if {name: type(module) for name, module in modules.items()} != bilm.built_as:
-        return "modules in it were replaced, added or parametrized"
+    built_modules = dict(built.named_modules())
+    if modules.keys() != built_modules.keys():
+        return "modules in it were added or removed"
     for name, module in modules.items():
+        place = f"its module '{name}'" if name else "it"
+        if type(module) not in COPIED_CLASSES or type(module) is not type(built_modules[name]):
+            return f"{place} is of the class {type(module).__name__}"
         if not are_plain([(module, type(module))]):
-            return f"hooks or another forward run at its module '{name}'"
-    if {name for name, _ in bilm.named_parameters()} != bilm.names_of_parameters:
+            return f"hooks or another forward run at {place}"
+        new = settings_of(module).keys() - settings_of(built_modules[name]).keys()
+        if new:
+            return f"{place} has an attribute '{min(new)}', which may change what it computes"
+    if dict(bilm.named_parameters()).keys() != dict(built.named_parameters()).keys():
         return "parameters in it were added or removed"
+    changed = changed_setting(bilm, built)
+    if changed is not None:
+        return changed
     kinds = {(parameter.dtype, parameter.device) for parameter in bilm.parameters()}
     if len(kinds) > 1 or kinds.pop()[0] != torch.float32:
         return "its parameters are not all float32 on one device"

@@ -1,11 +1,41 @@
-"""What other code does to a biLM: runs beside or in place of its modules, or records its calls in graphs."""
+"""Detects what other code does to a biLM: changed modules, hooks, and calls that are recorded in graphs."""
 
 import functools
-from typing import Any, Callable, Iterable, Tuple, Type, TypeVar, cast
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple, Type, TypeVar, cast
 
 import torch
 
 Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+# Public attributes that do not change what a biLM computes from a batch and its states.
+_OF_NO_EFFECT = {"training", "stateful", "carried_states", "num_possible_updates"}
+
+
+def settings_of(module: torch.nn.Module) -> Dict[str, Any]:
+    """Return what a module computes by, beside its tensors and submodules: sizes, clips, activations."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and name not in _OF_NO_EFFECT
+    }
+
+
+def changed_setting(module: torch.nn.Module, built: torch.nn.Module) -> Optional[str]:
+    """
+    Return the first setting of a module, or of a submodule that both have, which differs from that of another
+    one as it was built, as a clause; `None` if all are the same.
+    """
+    others = dict(built.named_modules())
+    for name, one in module.named_modules():
+        expected = settings_of(others[name]) if name in others else {}
+        found = settings_of(one)
+        for key, value in expected.items():
+            # Of another type it could be a tensor, which compares element by element.
+            if type(found.get(key)) is not type(value) or found[key] != value:
+                place = f"{name}.{key}" if name else key
+                return f"its {place} is {found.get(key)}, and {value} by its options"
+    return None
 
 
 def are_plain(modules: Iterable[Tuple[torch.nn.Module, Type[torch.nn.Module]]]) -> bool:

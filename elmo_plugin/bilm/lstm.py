@@ -9,20 +9,27 @@ from torch.nn import Parameter
 from torch.nn.functional import linear
 
 from elmo_plugin.bilm.interception import are_plain
-from elmo_plugin.bilm.simd.library import training_unit
-from elmo_plugin.bilm.simd.lstm import PanelLayer, run_layers
+from elmo_plugin.bilm.simd.library import unit_of_modules
+from elmo_plugin.bilm.simd.lstm import PanelLayer, run_panel_layers
 from elmo_plugin.bilm.simd.training import run_with_gradients
-from elmo_plugin.bilm.steps import LSTMTensors, Outcome, PreparedLayer, Run, State, run_loop
+from elmo_plugin.bilm.steps import (
+    LayerInput,
+    LayerOutput,
+    LSTMTensors,
+    PreparedLayer,
+    State,
+    run_loop,
+)
 
 
 class ProjectedLSTM(torch.nn.Module):
     """
     An LSTM layer with projection and clipping, over packed sequences, in bilm-tf's arithmetic:
 
-    `c = clip(sigmoid(f + 1) * c + sigmoid(i) * tanh(j))` and `h = clip((sigmoid(o) * tanh(c)) W_P)`.
+    `c = clip(sigmoid(f + 1) * c + sigmoid(i) * tanh(g))` and `h = clip((sigmoid(o) * tanh(c)) W_P)`.
 
-    It knows no direction: a backward layer is given reversed sequences. Under autocast products are made in
-    its type, all else in the type of the weights.
+    It knows no direction: a backward layer is given reversed sequences. Under autocast, matrices are
+    multiplied in autocast's type; everything else is in the type of the weights.
 
     # Parameters
 
@@ -85,8 +92,10 @@ class ProjectedLSTM(torch.nn.Module):
 
     def forward(
         self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State] = None
-    ) -> Outcome:
+    ) -> LayerOutput:
         """
+        Run one direction over packed sequences.
+
         # Parameters
 
         inputs : `Tensor`
@@ -102,43 +111,53 @@ class ProjectedLSTM(torch.nn.Module):
                 inputs.new_zeros(step_sizes[0], self.projection_dim),
                 inputs.new_zeros(step_sizes[0], self.cell_size),
             )
-        return _run_together([self], [Run(inputs, step_sizes, *initial_state)])[0]
+        return _run_plain_layers([self], [LayerInput(inputs, step_sizes, *initial_state)])[0]
 
 
-def run_side_by_side(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> List[Outcome]:
+def run_directions(
+    layers: Sequence[ProjectedLSTM], layer_inputs: Sequence[LayerInput]
+) -> List[LayerOutput]:
     """Run layers that do not depend on each other, such as those of the two directions."""
     if not are_plain([(layer, ProjectedLSTM) for layer in layers]):
         # A layer with hooks, or an adapter in its place, has to be called.
         return [
-            Outcome(*layer(run.inputs, run.step_sizes, (run.state, run.cell)))
-            for layer, run in zip(layers, runs)
+            LayerOutput(
+                *layer(
+                    given.inputs,
+                    given.step_sizes,
+                    (given.state, given.cell),
+                )
+            )
+            for layer, given in zip(layers, layer_inputs)
         ]
-    return _run_together(layers, runs)
+    return _run_plain_layers(layers, layer_inputs)
 
 
-def _run_together(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> List[Outcome]:
+def _run_plain_layers(
+    layers: Sequence[ProjectedLSTM], layer_inputs: Sequence[LayerInput]
+) -> List[LayerOutput]:
     """Run layers by the C++ library where it is compiled for the processor, else by torch's operations."""
     tensors = [layer.tensors() for layer in layers]
     weights = [layer.weight for layer in tensors]
-    runs = [
-        Run(inputs.to(weight), step_sizes, state.to(weight), cell.to(weight))
-        for weight, (inputs, step_sizes, state, cell) in zip(weights, runs)
+    layer_inputs = [
+        LayerInput(inputs.to(weight), step_sizes, state.to(weight), cell.to(weight))
+        for weight, (inputs, step_sizes, state, cell) in zip(weights, layer_inputs)
     ]
     like = weights[0]
     device_type, product_type = like.device.type, like.dtype
     if torch.is_autocast_enabled(device_type):
         product_type = torch.get_autocast_dtype(device_type)
-    unit = training_unit(like, product_type)
+    unit = unit_of_modules(like, product_type)
     if unit is None or any(weight.dtype != torch.float32 for weight in weights):
         prepared = [
             PreparedLayer.of(layer, lambda weight: functools.partial(linear, weight=weight))
             for layer in tensors
         ]
-        return [run_loop(layer, run) for layer, run in zip(prepared, runs)]
+        return [run_loop(layer, given) for layer, given in zip(prepared, layer_inputs)]
     precision = str(product_type).removeprefix("torch.")
     # Autocast's own casts do not reach tensors that are written to.
     with torch.autocast(device_type, enabled=False):
         if torch.is_grad_enabled():
-            return run_with_gradients(tensors, runs, precision, unit)
+            return run_with_gradients(tensors, layer_inputs, precision, unit)
         panels = [PanelLayer(layer, precision, unit) for layer in tensors]
-        return run_layers(panels, runs)
+        return run_panel_layers(panels, layer_inputs)

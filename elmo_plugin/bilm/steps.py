@@ -60,7 +60,7 @@ class LSTMTensors:
             yield self.projection
 
 
-class Run(NamedTuple):
+class LayerInput(NamedTuple):
     """
     The inputs of a layer in one direction. None is written to.
 
@@ -80,7 +80,7 @@ class Run(NamedTuple):
     cell: Tensor
 
 
-class Outcome(NamedTuple):
+class LayerOutput(NamedTuple):
     """
     The results of a layer in one direction.
 
@@ -98,7 +98,7 @@ class Outcome(NamedTuple):
 
 
 # Runs both directions of a layer, forward first.
-RunLayer = Callable[[List[Run]], List[Outcome]]
+RunLayer = Callable[[List[LayerInput]], List[LayerOutput]]
 
 # Multiplies rows, `(num_rows, depth)`, by a matrix: `rows @ weight.t()`.
 Product = Callable[[Tensor], Tensor]
@@ -131,21 +131,22 @@ class PreparedLayer(NamedTuple):
         )
 
 
-def run_loop(layer: PreparedLayer, run: Run) -> Outcome:
+def run_loop(layer: PreparedLayer, given: LayerInput) -> LayerOutput:
     """
-    Run a layer, whose matrices are each a `Product`, in one direction, step by step:
-    `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))` and `h = clip((sigmoid(o) * tanh(c)) W_P)`. Autograd
-    follows it.
+    Run a layer, whose matrices are each a `Product`, in one direction, step by step. Autograd follows it.
+
+    Four other files have the same arithmetic, and change with it: `lstm.h` and its backward pass
+    `lstm_backward.h` in C++, `triton_steps.py`, and `program.py`. `tests/bilm/slow_bilm.py` checks them all.
     """
-    state, cell = run.state, run.cell
+    state, cell = given.state, given.cell
     outputs: List[Tensor] = []
-    # Of the sequences that have ended, the shortest first.
+    # States of the sequences that have ended, the shortest first.
     final_states: List[State] = []
     start = 0
-    for block_sizes in blocks_of_steps(run.step_sizes, TOKENS_PER_BLOCK):
+    for block_sizes in blocks_of_steps(given.step_sizes, TOKENS_PER_BLOCK):
         # Inputs do not wait for states: one product for all steps of the block.
         num_tokens = sum(block_sizes)
-        block_gates = layer.for_inputs(run.inputs[start : start + num_tokens]) + layer.bias
+        block_gates = layer.for_inputs(given.inputs[start : start + num_tokens]) + layer.bias
         start += num_tokens
         for size, gates in zip(block_sizes, block_gates.split(block_sizes)):
             if size < len(state):
@@ -163,7 +164,7 @@ def run_loop(layer: PreparedLayer, run: Run) -> Outcome:
             outputs.append(state)
     final_states.append((state, cell))
     states, cells = zip(*reversed(final_states))
-    return Outcome(torch.cat(outputs), torch.cat(states), torch.cat(cells))
+    return LayerOutput(torch.cat(outputs), torch.cat(states), torch.cat(cells))
 
 
 def blocks_of_steps(step_sizes: List[int], tokens_per_block: int) -> List[List[int]]:

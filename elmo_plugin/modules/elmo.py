@@ -242,6 +242,11 @@ class Elmo(torch.nn.Module):
         # AllenNLP's name.
         self._elmo_lstm: Any
         if module is not None:
+            if stateful:
+                raise ConfigurationError(
+                    "Elmo was given a module and stateful, which is for a biLM of files. Make the module "
+                    "stateful instead."
+                )
             if options_file is not None or weight_file is not None:
                 raise ConfigurationError(
                     "Elmo was given both a module and files. Give either options_file and weight_file, or "
@@ -254,7 +259,7 @@ class Elmo(torch.nn.Module):
             source = describe_source(options_file, weight_file, bilm.options)
         self._is_of_this_package = isinstance(self._elmo_lstm, (BiLM, FrozenBiLM))
         self._snapshot = CurrentSnapshot(settings)
-        self._has_trained = False
+        self._ran_in_training_mode = False
         spellings: Optional[Tensor] = None
         if vocab_to_cache is not None:
             spellings = batch_to_ids([vocab_to_cache])[0]  # (num_words, 50)
@@ -323,7 +328,8 @@ class Elmo(torch.nn.Module):
 
     def reset_states(self) -> None:
         """Reset the states of a stateful biLM, so that the next batch starts from zeros."""
-        self._elmo_lstm.reset_states()
+        if not isinstance(self._elmo_lstm, FrozenBiLM):  # which has none
+            self._elmo_lstm.reset_states()
 
     def keep_only_snapshot(self) -> None:
         """
@@ -440,13 +446,13 @@ class Elmo(torch.nn.Module):
         bilm = self._elmo_lstm
         if not self._is_of_this_package:
             return bilm(character_ids, word_ids)
-        # Prediction keeps no sentences.
-        self._has_trained |= self.training
+        # Prediction keeps no sentences: it does not read them again.
+        self._ran_in_training_mode |= self.training
         frozen = self.frozen_bilm
         if frozen is None:
             return bilm(character_ids)
         states = bilm.carried_states if isinstance(bilm, BiLM) and bilm.stateful else None
-        return frozen(character_ids, states, keep_sentences=self._has_trained)
+        return frozen(character_ids, states, keep_sentences=self._ran_in_training_mode)
 
     def _may_read_in_pieces(self) -> bool:
         # Carried states belong to rows, and statistics of layers to a batch.

@@ -67,7 +67,7 @@ def test_gradients_in_cpp_are_those_of_torch(
         for chosen in (unit, None):
             torch.set_num_threads(num_threads)
             monkeypatch.setattr(
-                character_encoder, "training_unit", lambda tensor, chosen=chosen: chosen
+                character_encoder, "unit_of_modules", lambda tensor, chosen=chosen: chosen
             )
             encoder.zero_grad()
             vectors = encoder(words)

@@ -4,6 +4,7 @@ import copy
 import os
 import pickle
 import random
+import re
 import shutil
 import threading
 import weakref
@@ -18,12 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmo_plugin import BiLM, FrozenBiLM, batch_to_ids
+from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.frozen import INITIAL_ROWS, SentenceActivations, WordVectors
+from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.runners import PRECISIONS
+from elmo_plugin.bilm.steps import LayerOutput
 from elmo_plugin.bilm.weights import WeightFile
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
@@ -266,7 +269,23 @@ class TestErrors:
             ),
             (
                 lambda bilm: replace_projection(bilm, torch.nn.Identity()),
-                "modules in it were replaced, added or parametrized",
+                "its module 'character_encoder.projection' is of the class Identity",
+            ),
+            (
+                lambda bilm: bilm.add_module("adapter", torch.nn.Identity()),
+                "modules in it were added or removed",
+            ),
+            (
+                lambda bilm: setattr(bilm.backward_layers[1], "proj_clip", 0.1),
+                "its backward_layers.1.proj_clip is 0.1, and 3.0 by its options",
+            ),
+            (
+                lambda bilm: setattr(bilm.character_encoder, "activation", torch.sigmoid),
+                "its character_encoder.activation is <built-in method sigmoid of type",
+            ),
+            (
+                lambda bilm: setattr(bilm, "scale", torch.ones(3)),
+                "it has an attribute 'scale', which may change what it computes",
             ),
             (
                 lambda bilm: bilm.register_parameter("scale", torch.nn.Parameter(torch.ones(1))),
@@ -277,12 +296,58 @@ class TestErrors:
         ]:
             bilm = BiLM.from_files(*bilm_files)
             change(bilm)
-            with pytest.raises(ConfigurationError, match=message):
+            with pytest.raises(ConfigurationError, match=re.escape(message)):
                 bilm.freeze()
-        # Of the same class, its weights do say all.
+        # Of the same class and sizes, its weights do say all.
         bilm = BiLM.from_files(*bilm_files)
         replace_projection(bilm, torch.nn.Linear(24, 6))
         assert_close(activations(bilm.freeze()), activations(bilm), TERMS, SCALE)
+
+
+class Doubled(BiLM):
+    """Computes something else than `BiLM`."""
+
+    def run_layers(self, *arguments: Any, **keywords: Any) -> Any:
+        layers, states = super().run_layers(*arguments, **keywords)
+        return [(2 * forward, 2 * backward) for forward, backward in layers], states
+
+
+class ScaledLSTM(ProjectedLSTM):
+    """The same for a layer."""
+
+    def forward(self, *arguments: Any, **keywords: Any) -> LayerOutput:
+        outputs, *states = super().forward(*arguments, **keywords)
+        return LayerOutput(2 * outputs, *states)
+
+
+class TestDerivedClasses:
+    """A runner repeats the arithmetic of `BiLM`, not that of a class derived from it."""
+
+    def test_of_bilm(self, bilm_files: BiLMFiles) -> None:
+        bilm = Doubled.from_files(*bilm_files)
+        with pytest.raises(ConfigurationError, match="it is of the class Doubled"):
+            bilm.freeze()
+        check_elmo_runs(bilm)
+
+    def test_of_a_layer_where_they_are_built(
+        self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("elmo_plugin.bilm.bilm.ProjectedLSTM", ScaledLSTM)
+        bilm = BiLM.from_files(*bilm_files)
+        with pytest.raises(ConfigurationError, match=r"layers\.0' is of the class Scaled"):
+            bilm.freeze()
+        check_elmo_runs(bilm)
+
+
+def check_elmo_runs(bilm: BiLM) -> None:
+    """`Elmo` gives the last layer that the biLM gives, which is not that of a plain one."""
+    is_word = (CHARACTER_IDS > 0).any(dim=-1, keepdim=True)
+    expected = bilm(CHARACTER_IDS)["activations"][-1][:, 1:-1] * is_word
+    elmo = Elmo(None, None, module=bilm, scalar_mix_parameters=[-9e10, -9e10, 1.0]).eval()
+    assert elmo.frozen_bilm is None
+    found = elmo(CHARACTER_IDS)["elmo_representations"][0]
+    assert torch.equal(found, expected)
+    assert float(found.abs().max()) > 0.1
 
 
 class Interrupted(BaseException):

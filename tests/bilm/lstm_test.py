@@ -11,10 +11,10 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from elmo_plugin.bilm import lstm as lstm_module
 from elmo_plugin.bilm import steps
 from elmo_plugin.bilm.batch import Packing
-from elmo_plugin.bilm.lstm import ProjectedLSTM, run_side_by_side
+from elmo_plugin.bilm.lstm import ProjectedLSTM, run_directions
 from elmo_plugin.bilm.processor import has_bfloat16_products
-from elmo_plugin.bilm.simd.library import best_unit, training_unit, unsupported_reason
-from elmo_plugin.bilm.steps import Outcome, Run
+from elmo_plugin.bilm.simd.library import best_unit, unit_of_modules, unsupported_reason
+from elmo_plugin.bilm.steps import LayerInput, LayerOutput
 from tests.bilm.runners_test import UNITS
 from tests.closeness import assert_close, largest_difference
 
@@ -74,14 +74,14 @@ def results_and_gradients(
         lstm.zero_grad()
         state = torch.randn(step_sizes[0], lstm.projection_dim).mul_(0.1).requires_grad_()
         cell = torch.randn(step_sizes[0], lstm.cell_size).mul_(0.1).requires_grad_()
-        runs.append(Run(inputs.clone().requires_grad_(), step_sizes, state, cell))
+        runs.append(LayerInput(inputs.clone().requires_grad_(), step_sizes, state, cell))
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-        outcomes = run_side_by_side(lstms, runs)
+        outcomes = run_directions(lstms, runs)
     results = [tensor for outcome in outcomes for tensor in outcome]
     sum((result * torch.randn(result.shape)).sum() for result in results).backward()
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32), torch.no_grad():
         # The same bits without gradients.
-        again = run_side_by_side(lstms, runs)
+        again = run_directions(lstms, runs)
     assert all(torch.equal(a, b) for a, b in zip(results, [t for o in again for t in o]))
     read = [(run.inputs, run.state, run.cell) for run in runs]
     gradients = [tensor.grad for tensors in read for tensor in tensors]
@@ -89,27 +89,27 @@ def results_and_gradients(
     return [tensor.detach().clone() for tensor in (*results, *gradients, *parameters)]
 
 
-@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize("clips", [(None, None), (0.05, 0.2)], ids=["no clips", "clips"])
 @pytest.mark.parametrize("shape", [(64, 64, 32), (7, 33, 6), (5, 130, 70), (16, 12, 12)])
 @pytest.mark.parametrize("unit", UNITS)
 def test_in_cpp_results_and_gradients_are_those_of_torchs_operations(
     unit: str,
     shape: Tuple[int, int, int],
-    clip: Optional[float],
+    clips: Tuple[Optional[float], Optional[float]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reason = unsupported_reason(unit)
     if reason is not None:
         pytest.skip(reason)
     torch.manual_seed(1)
-    lstms = [ProjectedLSTM(*shape, cell_clip=clip, proj_clip=clip) for _ in range(2)]
+    lstms = [ProjectedLSTM(*shape, cell_clip=clip, proj_clip=clip) for clip in clips]
     lengths = [3, 9, 1, 5, 7, 7, 2, 9]
     inputs, packing = packed_inputs(lengths, shape[0])
     # Forwards, backwards, and of parameters over all steps of all sequences.
     terms = 2 * num_terms(lstms[0], lengths) + sum(lengths)
-    monkeypatch.setattr(lstm_module, "training_unit", lambda weight, dtype: None)
+    monkeypatch.setattr(lstm_module, "unit_of_modules", lambda weight, dtype: None)
     expected = results_and_gradients(lstms, inputs, packing.step_sizes)
-    monkeypatch.setattr(lstm_module, "training_unit", lambda weight, dtype: unit)
+    monkeypatch.setattr(lstm_module, "unit_of_modules", lambda weight, dtype: unit)
     ours = results_and_gradients(lstms, inputs, packing.step_sizes)
     for own, other in zip(ours, expected):
         # Gates sum numbers of about 1, however small the clip.
@@ -162,13 +162,13 @@ def test_in_bfloat16_cpp_rounds_what_it_multiplies(
             )
             exact = [copy.deepcopy(lstm).double() for lstm in lstms]
             expected = results_and_gradients(exact, inputs.double(), packing.step_sizes)
-        monkeypatch.setattr(lstm_module, "training_unit", lambda weight, dtype: unit)
+        monkeypatch.setattr(lstm_module, "unit_of_modules", lambda weight, dtype: unit)
         ours = results_and_gradients(lstms, inputs, packing.step_sizes, torch.bfloat16)
         are_equal = []
         for number, (own, other) in enumerate(zip(ours, expected)):
             scale = max(1.0, float(other.abs().max()))
             limit = torch.full_like(other, largest_difference(torch.float32, terms, scale))
-            if number >= 2 * len(Outcome._fields):
+            if number >= 2 * len(LayerOutput._fields):
                 # The gradients of inputs and weights are rounded as a whole.
                 limit += other.abs() * torch.finfo(torch.bfloat16).eps / 2
             are_equal.append(bool(((own - other).abs() <= limit).all()))
@@ -181,11 +181,11 @@ def test_cpp_runs_float32_on_cpus_and_bfloat16_where_the_processor_multiplies_it
     if unsupported_reason(unit) is not None:
         pytest.skip("No library is compiled for a vector unit of this processor.")
     weight = torch.zeros(1, 1)
-    assert training_unit(weight) == unit
-    assert training_unit(weight, torch.bfloat16) == (unit if has_bfloat16_products() else None)
-    assert training_unit(weight, torch.float16) is None
-    assert training_unit(weight.double(), torch.float64) is None
-    assert training_unit(weight.to("meta")) is None
+    assert unit_of_modules(weight) == unit
+    assert unit_of_modules(weight, torch.bfloat16) == (unit if has_bfloat16_products() else None)
+    assert unit_of_modules(weight, torch.float16) is None
+    assert unit_of_modules(weight.double(), torch.float64) is None
+    assert unit_of_modules(weight.to("meta")) is None
 
 
 def test_initial_values_are_glorots() -> None:

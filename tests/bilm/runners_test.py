@@ -29,7 +29,7 @@ from elmo_plugin.bilm.simd.library import (
     missing_features,
     unsupported_reason,
 )
-from elmo_plugin.bilm.steps import Outcome, Run, State
+from elmo_plugin.bilm.steps import LayerInput, LayerOutput, State
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
 
@@ -105,10 +105,10 @@ def inputs_of(lengths: List[int], dim: int) -> Tuple[Tensor, List[int]]:
 
 def new_run(
     layer: ProjectedLSTM, inputs: Tensor, step_sizes: List[int], state: Optional[State] = None
-) -> Run:
+) -> LayerInput:
     """From zeros if there is no state."""
     zeros = [inputs.new_zeros(step_sizes[0], n) for n in (layer.projection_dim, layer.cell_size)]
-    return Run(inputs, step_sizes, *(state or zeros))
+    return LayerInput(inputs, step_sizes, *(state or zeros))
 
 
 def layer_runner(name: str, precision: str, layer: ProjectedLSTM) -> Runner:
@@ -123,7 +123,7 @@ def run(
     inputs: Tensor,
     step_sizes: List[int],
     state: Optional[State] = None,
-) -> Outcome:
+) -> LayerOutput:
     one_run = new_run(layer, inputs, step_sizes, state)
     return layer_runner(name, precision, layer).layers[0]([one_run, one_run])[1]
 
@@ -392,7 +392,7 @@ def test_a_character_encoder_passes_nan_on_as_the_reference_does(
 
 def test_out_of_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = new_layer((32, 48, 24))
-    one_run = Run(torch.zeros(1, 32), [2**50], torch.zeros(1, 24), torch.zeros(1, 48))
+    one_run = LayerInput(torch.zeros(1, 32), [2**50], torch.zeros(1, 24), torch.zeros(1, 48))
     runner = layer_runner(UNITS[-1], "float32", layer)
     # Without the check that the inputs have that many tokens.
     monkeypatch.setattr(simd_lstm, "addresses", lambda *tensors: [None] * len(tensors))

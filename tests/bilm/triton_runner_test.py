@@ -15,7 +15,7 @@ from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.runners import Runner, triton_runner
 from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
 from elmo_plugin.bilm.runners.triton_runner import TritonRunner
-from elmo_plugin.bilm.steps import Outcome, Run
+from elmo_plugin.bilm.steps import LayerInput, LayerOutput
 from tests.bilm.runners_test import (
     assert_outcomes_are_close,
     new_encoder,
@@ -55,7 +55,7 @@ def run(
     step_sizes: List[int],
     precision: str,
     device: str = "cpu",
-) -> List[Outcome]:
+) -> List[LayerOutput]:
     """Run both directions, each over other inputs and from other states."""
     generator = torch.Generator().manual_seed(1)
 
@@ -63,7 +63,7 @@ def run(
         return torch.randn(*shape, generator=generator).to(device)
 
     runs = [
-        Run(
+        LayerInput(
             normal(sum(step_sizes), layer.input_dim),
             step_sizes,
             normal(step_sizes[0], layer.projection_dim),

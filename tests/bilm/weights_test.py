@@ -58,6 +58,17 @@ def test_load_save_load_is_the_identity(bilm_files: BiLMFiles, tmp_path: Path) -
         assert datasets_again[name].dtype == numpy.float32
 
 
+def test_settings_that_are_not_those_of_the_options_are_not_saved(
+    bilm_files: BiLMFiles, tmp_path: Path
+) -> None:
+    bilm = BiLM.from_files(*bilm_files)
+    bilm.forward_layers[1].proj_clip = 0.1  # type: ignore[assignment]
+    message = r"cannot be saved: its forward_layers\.1\.proj_clip is 0\.1, and 3\.0 by its options"
+    with pytest.raises(ConfigurationError, match=message):
+        bilm.save(tmp_path / "new.json", tmp_path / "new.hdf5")
+    assert not list(tmp_path.glob("*new*"))
+
+
 def replace_dataset(name: str, values: Any) -> Callable[[h5py.File], None]:
     def change(file: h5py.File) -> None:
         del file[name]

@@ -226,6 +226,25 @@ class TestChangedModules:
         assert_up_to_date(elmo)
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+    @pytest.mark.parametrize(
+        "name, value",
+        [
+            ("forward_layers.0.proj_clip", 0.01),
+            ("backward_layers.1.cell_clip", 0.01),
+            ("character_encoder.activation", torch.sigmoid),
+            ("options", replace(TINY_OPTIONS, use_skip_connections=False)),
+        ],
+    )
+    def test_another_setting(self, name: str, value: Any, elmo: Elmo) -> None:
+        before = layers_of(elmo)
+        *path, attribute = name.split(".")
+        setattr(elmo.bilm.get_submodule(".".join(path)), attribute, value)
+        found = layers_of(elmo)
+        assert not torch.equal(found, before)
+        expected = elmo.bilm(CHARACTER_IDS)["activations"]
+        mask = (CHARACTER_IDS > 0).any(dim=-1, keepdim=True)
+        assert_close(found, torch.stack(expected)[:, :, 1:-1] * mask, TERMS, SCALE)
+
     def test_quantize_dynamic(self, elmo: Elmo) -> None:
         quantized = torch.ao.quantization.quantize_dynamic(elmo.eval(), {torch.nn.Linear})
         error = (layers_of(quantized) - layers_of(elmo)).abs().max()

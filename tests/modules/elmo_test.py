@@ -318,6 +318,7 @@ class TestInPieces:
         ({"requires_grad": True, "precision": "int8"}, "precision is 'int8' with requires_grad"),
         ({"top_layer_only": True, "scalar_mix_parameters": [0, 0, 1]}, "both set the weights"),
         ({"module": torch.nn.Identity()}, "given both a module and files"),
+        ({"module": torch.nn.Identity(), "stateful": True}, "given a module and stateful"),
         ({"options_file": None, "weight_file": None}, "No model is named, expected one: elmo_m"),
     ],
     ids=str,

@@ -11,7 +11,14 @@ from torch.nn.functional import linear
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.runners.runner import Encode, Runner, frozen_encoder
 from elmo_plugin.bilm.simd.panels import largest_of_pairs, quantized
-from elmo_plugin.bilm.steps import LSTMTensors, Outcome, PreparedLayer, Product, Run, run_loop
+from elmo_plugin.bilm.steps import (
+    LayerInput,
+    LayerOutput,
+    LSTMTensors,
+    PreparedLayer,
+    Product,
+    run_loop,
+)
 
 
 class ReferenceRunner(Runner):
@@ -40,8 +47,10 @@ class ReferenceRunner(Runner):
         return cls(encode, prepared, _run_in_turn)
 
 
-def _run_in_turn(layers: Sequence[PreparedLayer], runs: List[Run]) -> List[Outcome]:
-    return [run_loop(layer, run) for layer, run in zip(layers, runs)]
+def _run_in_turn(
+    layers: Sequence[PreparedLayer], layer_inputs: List[LayerInput]
+) -> List[LayerOutput]:
+    return [run_loop(layer, given) for layer, given in zip(layers, layer_inputs)]
 
 
 def encoder_in_torch(encoder: CharacterEncoder, precision: str) -> Encode:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.many_langs import ManyLangsEncoder
-from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Run, RunLayer
+from elmo_plugin.bilm.steps import LayerInput, LayerOutput, LSTMTensors, RunLayer
 
 # From character ids, `(num_words, 50)`, to vectors, `(num_words, projection_dim)`.
 Encode = Callable[[Tensor], Tensor]
@@ -34,7 +34,7 @@ class Runner(ABC):
         Returns the vectors of words. An attribute, too.
     prepared : `Sequence[Any]`
         The layers of the forward direction, then those of the backward direction, as the runner packs them.
-    run : `Callable[[Tuple[Any, Any], List[Run]], List[Outcome]]`
+    run : `Callable[[Tuple[Any, Any], List[LayerInput]], List[LayerOutput]]`
         Runs the two directions of one.
     """
 
@@ -44,7 +44,7 @@ class Runner(ABC):
         self,
         encode: Encode,
         prepared: Sequence[Any],
-        run: Callable[[Tuple[Any, Any], List[Run]], List[Outcome]],
+        run: Callable[[Tuple[Any, Any], List[LayerInput]], List[LayerOutput]],
     ) -> None:
         self.encode = encode
         num_layers = len(prepared) // 2

@@ -23,7 +23,7 @@ from elmo_plugin.bilm.simd.library import (
     num_threads_for,
     unsupported_reason,
 )
-from elmo_plugin.bilm.simd.lstm import PanelLayer, run_layers
+from elmo_plugin.bilm.simd.lstm import PanelLayer, run_panel_layers
 from elmo_plugin.bilm.simd.panels import (
     TYPES,
     CMatrix,
@@ -54,7 +54,7 @@ class SIMDRunner(Runner):
     name = "simd"
 
     def __init__(self, unit: str, encode: Encode, layers: List[PanelLayer]) -> None:
-        super().__init__(encode, layers, run_layers)
+        super().__init__(encode, layers, run_panel_layers)
         self.unit = unit
 
     def __setstate__(self, state: Dict[str, Any]) -> None:

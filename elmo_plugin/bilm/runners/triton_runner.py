@@ -10,7 +10,13 @@ from torch import Tensor
 
 from elmo_plugin.bilm.runners.reference_runner import encoder_in_torch
 from elmo_plugin.bilm.runners.runner import Runner, frozen_encoder
-from elmo_plugin.bilm.steps import LSTMTensors, Outcome, PreparedLayer, Run, blocks_of_steps
+from elmo_plugin.bilm.steps import (
+    LayerInput,
+    LayerOutput,
+    LSTMTensors,
+    PreparedLayer,
+    blocks_of_steps,
+)
 
 # Of each direction, products of inputs are kept for about this many tokens: in float32 64 MiB at 4 x 4096
 # gates.
@@ -102,31 +108,35 @@ def _why_triton_does_not_start() -> Optional[str]:
     return None
 
 
-def _run_on_device(layers: Sequence[PreparedLayer], runs: List[Run]) -> List[Outcome]:
+def _run_on_device(
+    layers: Sequence[PreparedLayer], layer_inputs: List[LayerInput]
+) -> List[LayerOutput]:
     # Triton launches on the current device.
-    with torch.cuda.device_of(runs[0].inputs):
-        return _run_together(layers, runs)
+    with torch.cuda.device_of(layer_inputs[0].inputs):
+        return _run_together(layers, layer_inputs)
 
 
-def _run_together(layers: Sequence[PreparedLayer], runs: Sequence[Run]) -> List[Outcome]:
+def _run_together(
+    layers: Sequence[PreparedLayer], layer_inputs: Sequence[LayerInput]
+) -> List[LayerOutput]:
     """Run both directions of a layer, which have the same sizes."""
     # Not at the top: Triton is optional.
     from elmo_plugin.bilm.runners import triton_steps
 
-    like = runs[0].inputs
+    like = layer_inputs[0].inputs
     state_weights = [layer.for_states for layer in layers]
     projections = [layer.projection for layer in layers if layer.projection is not None]
     # What is multiplied has the type of the weights.
     dtype = state_weights[0].dtype
-    blocks = blocks_of_steps(runs[0].step_sizes, TOKENS_PER_BLOCK)
+    blocks = blocks_of_steps(layer_inputs[0].step_sizes, TOKENS_PER_BLOCK)
     tokens_per_block = max(sum(sizes) for sizes in blocks)
     # What the kernels read and write, `(num_directions, ...)`. State and cell are copies, written to except
     # in rows of sequences that have ended.
     bias = torch.stack([layer.bias for layer in layers])  # (..., 4 * cell_size)
-    state = torch.stack([run.state for run in runs])  # (..., num_sequences, state_dim)
-    cell = torch.stack([run.cell for run in runs])  # (..., num_sequences, cell_size)
-    products = like.new_empty(len(runs), tokens_per_block, bias.size(1), dtype=dtype)
-    outputs = like.new_empty(len(runs), like.size(0), state.size(2))
+    state = torch.stack([given.state for given in layer_inputs])  # (..., num_sequences, state_dim)
+    cell = torch.stack([given.cell for given in layer_inputs])  # (..., num_sequences, cell_size)
+    products = like.new_empty(len(layer_inputs), tokens_per_block, bias.size(1), dtype=dtype)
+    outputs = like.new_empty(len(layer_inputs), like.size(0), state.size(2))
     # Without a projection, hidden values are the outputs.
     hidden = torch.empty_like(cell, dtype=dtype) if projections else outputs
     write_hidden = triton_steps.hidden_launcher(
@@ -139,8 +149,8 @@ def _run_together(layers: Sequence[PreparedLayer], runs: Sequence[Run]) -> List[
     token = 0
     for sizes in blocks:
         block = slice(token, token + sum(sizes))
-        for layer, run, own_products in zip(layers, runs, products):
-            inputs = run.inputs[block].to(products.dtype)
+        for layer, given, own_products in zip(layers, layer_inputs, products):
+            inputs = given.inputs[block].to(products.dtype)
             torch.mm(inputs, layer.for_inputs.t(), out=own_products[: inputs.size(0)])
         for size in sizes:
             if projections:
@@ -150,4 +160,4 @@ def _run_together(layers: Sequence[PreparedLayer], runs: Sequence[Run]) -> List[
                 write_hidden(size, token - block.start, token)
                 state[:, :size].copy_(outputs[:, token : token + size])
             token += size
-    return [Outcome(*tensors) for tensors in zip(outputs, state, cell)]
+    return [LayerOutput(*tensors) for tensors in zip(outputs, state, cell)]

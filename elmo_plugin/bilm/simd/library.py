@@ -82,7 +82,7 @@ def unsupported_reason(name: Optional[str]) -> Optional[str]:
     return _library_problem(name)
 
 
-def training_unit(tensor: Tensor, product_type: torch.dtype = torch.float32) -> Optional[str]:
+def unit_of_modules(tensor: Tensor, product_type: torch.dtype = torch.float32) -> Optional[str]:
     """
     Return the vector unit whose C++ runs the modules of a biLM that have this weight, with products in that
     type; `None` if torch's operations are to run them.

@@ -8,7 +8,7 @@ import torch
 
 from elmo_plugin.bilm.simd.library import addresses, c_fields, call, num_threads_for
 from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, c_matrix, in_panels
-from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Run
+from elmo_plugin.bilm.steps import LayerInput, LayerOutput, LSTMTensors
 
 # Products of inputs are kept for at least this many tokens: 4 MiB at 4 x 4096 gates. With fewer, weights are
 # read too often; with more, the products leave the processor's caches.
@@ -58,25 +58,27 @@ class PanelLayer:
         )
 
 
-def run_layers(
-    layers: Sequence[PanelLayer], runs: Sequence[Run], traces: "Optional[Sequence[CTrace]]" = None
-) -> List[Outcome]:
+def run_panel_layers(
+    layers: Sequence[PanelLayer],
+    layer_inputs: Sequence[LayerInput],
+    traces: "Optional[Sequence[CTrace]]" = None,
+) -> List[LayerOutput]:
     """
     Run layers that do not depend on each other, of the same sizes, vector unit and precision. `traces` are
     written to for a backward pass.
     """
-    outcomes, structs, sequences, kept_alive = [], [], [], []
-    for number, (layer, run) in enumerate(zip(layers, runs)):
-        struct, num_sequences = layer.struct(), run.step_sizes[0]
-        inputs = run.inputs.contiguous()
+    layer_outputs, structs, sequences, kept_alive = [], [], [], []
+    for number, (layer, given) in enumerate(zip(layers, layer_inputs)):
+        struct, num_sequences = layer.struct(), given.step_sizes[0]
+        inputs = given.inputs.contiguous()
         # Copies, which are written to.
-        state = run.state.clone(memory_format=torch.contiguous_format)
-        cell = run.cell.clone(memory_format=torch.contiguous_format)
+        state = given.state.clone(memory_format=torch.contiguous_format)
+        cell = given.cell.clone(memory_format=torch.contiguous_format)
         outputs = inputs.new_empty(inputs.size(0), struct.state_dim)
-        outcomes.append(Outcome(outputs, state, cell))
+        layer_outputs.append(LayerOutput(outputs, state, cell))
         kept_alive.append(inputs)
         structs.append(struct)
-        num_tokens = sum(run.step_sizes)
+        num_tokens = sum(given.step_sizes)
         sequences.append(
             CSequences(
                 *addresses(
@@ -85,22 +87,29 @@ def run_layers(
                     (state, (num_sequences, struct.state_dim)),
                     (cell, (num_sequences, struct.cell_size)),
                 ),
-                (ctypes.c_int64 * len(run.step_sizes))(*run.step_sizes),
-                len(run.step_sizes),
+                (ctypes.c_int64 * len(given.step_sizes))(*given.step_sizes),
+                len(given.step_sizes),
                 TOKENS_PER_BLOCK,
                 CTrace() if traces is None else traces[number],
             )
         )
     first = layers[0]
-    call_for_layers("run_layers", structs, sequences, runs[0], first.state_weight, first.projection)
-    return outcomes
+    call_for_layers(
+        "run_panel_layers",
+        structs,
+        sequences,
+        layer_inputs[0],
+        first.state_weight,
+        first.projection,
+    )
+    return layer_outputs
 
 
 def call_for_layers(
     function: str,
     layers: Sequence[ctypes.Structure],
     sequences: Sequence[Any],
-    run: Run,
+    given: LayerInput,
     state_weight: PanelMatrix,
     projection: Optional[PanelMatrix],
 ) -> None:
@@ -111,14 +120,14 @@ def call_for_layers(
 
     layers, sequences : `Sequence[ctypes.Structure]`
         The arguments of the function.
-    run : `Run`
-        What one layer runs. The others have sequences of the same lengths.
+    given : `LayerInput`
+        What one layer reads. The others have sequences of the same lengths.
     state_weight, projection : `PanelMatrix`
         What each step of that layer multiplies by. Those of the others have the same sizes.
     """
     element_size = state_weight.panels.element_size()
     bytes_per_step = state_weight.panels.nbytes + (projection.panels.nbytes if projection else 0)
-    num_tokens, num_steps = run.inputs.size(0), len(run.step_sizes)
+    num_tokens, num_steps = given.inputs.size(0), len(given.step_sizes)
     multiplications = num_tokens * bytes_per_step / element_size
     most = num_threads_for(len(layers) * multiplications)
     per_layer = max(1, min(most, int(multiplications / num_steps / MULTIPLICATIONS_PER_STEP)))
@@ -141,13 +150,12 @@ def call_for_layers(
 
 def c_sizes(layer: LSTMTensors) -> Dict[str, float]:
     """Return widths and clips as `CLayer` names them; a clip is infinite where nothing is clipped."""
-    proj_clip = None if layer.projection is None else layer.proj_clip
     return {
         "input_dim": layer.input_dim,
         "cell_size": layer.cell_size,
         "state_dim": layer.state_dim,
         "cell_clip": math.inf if layer.cell_clip is None else layer.cell_clip,
-        "proj_clip": math.inf if proj_clip is None else proj_clip,
+        "proj_clip": math.inf if layer.proj_clip is None else layer.proj_clip,
     }
 
 

@@ -59,7 +59,7 @@ void use_openmp(void* parallel, void* max_threads, void* team_size, void* thread
 // The following functions return what `for_type` returns.
 
 // `threads_per_run` divides `num_threads`.
-int run_layers(int weight_bytes, const Layer* layers, const Sequences* sequences, int num_runs, int num_threads,
+int run_panel_layers(int weight_bytes, const Layer* layers, const Sequences* sequences, int num_runs, int num_threads,
                int threads_per_run) {
     return for_type(weight_bytes, [=](auto type) {
         run_all<LSTMRun<decltype(type)>>(layers, sequences, num_runs, num_threads, threads_per_run);
@@ -67,7 +67,7 @@ int run_layers(int weight_bytes, const Layer* layers, const Sequences* sequences
 }
 
 // In float32 and bfloat16.
-int run_layers_backward(int weight_bytes, const Layer* layers, const BackwardSequences* sequences, int num_runs,
+int run_panel_layers_backward(int weight_bytes, const Layer* layers, const BackwardSequences* sequences, int num_runs,
                         int num_threads, int threads_per_run) {
     return for_type(weight_bytes, [=](auto type) {
         using Type = decltype(type);

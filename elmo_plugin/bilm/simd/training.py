@@ -15,40 +15,39 @@ from elmo_plugin.bilm.simd.lstm import (
     PanelLayer,
     c_sizes,
     call_for_layers,
-    run_layers,
+    run_panel_layers,
 )
 from elmo_plugin.bilm.simd.panels import TYPES, PanelMatrix, c_matrix, in_panels
-from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Run
+from elmo_plugin.bilm.steps import LayerInput, LayerOutput, LSTMTensors
 
 
 def run_with_gradients(
-    layers: Sequence[LSTMTensors], runs: Sequence[Run], precision: str, unit: str
-) -> List[Outcome]:
+    layers: Sequence[LSTMTensors], layer_inputs: Sequence[LayerInput], precision: str, unit: str
+) -> List[LayerOutput]:
     """
-    Run layers that do not depend on each other, of the same sizes and clips, over sequences of the same
-    lengths. Autograd follows it. Products are those of a vector unit, in float32 or bfloat16.
+    Run layers that do not depend on each other, of the same sizes, over sequences of the same lengths.
+    Autograd follows it. Products are those of a vector unit, in float32 or bfloat16.
     """
-    first = layers[0]
-    settings = _Settings(runs[0].step_sizes, first.cell_clip, first.proj_clip, precision, unit)
+    clips = [(layer.cell_clip, layer.proj_clip) for layer in layers]
+    settings = _Settings(layer_inputs[0].step_sizes, clips, precision, unit)
     jobs = [
-        _Job(run.inputs, layer.weight, layer.bias, layer.projection, run.state, run.cell)
-        for layer, run in zip(layers, runs)
+        _Job(given.inputs, layer.weight, layer.bias, layer.projection, given.state, given.cell)
+        for layer, given in zip(layers, layer_inputs)
     ]
-    return _grouped(_LSTMs.apply(settings, *itertools.chain(*jobs)), Outcome)
+    return _grouped(_LSTMs.apply(settings, *itertools.chain(*jobs)), LayerOutput)
 
 
 class _Settings(NamedTuple):
-    """Arguments that are not tensors, the same for all layers of a call."""
+    """Arguments that are not tensors, of all layers of a call."""
 
     step_sizes: List[int]
-    cell_clip: Optional[float]
-    proj_clip: Optional[float]
+    clips: List[Tuple[Optional[float], Optional[float]]]  # of cell and state, for each layer
     precision: str
     unit: str
 
 
 class _Job(NamedTuple):
-    """A layer and what it reads, as the tensors that may need gradients; see `LSTMTensors` and `Run`."""
+    """The tensors of a layer and of what it reads, which may need gradients: `LSTMTensors`, `LayerInput`."""
 
     inputs: Tensor
     weight: Tensor
@@ -57,13 +56,11 @@ class _Job(NamedTuple):
     state: Tensor
     cell: Tensor
 
-    def layer(self, settings: _Settings) -> LSTMTensors:
-        return LSTMTensors(
-            self.weight, self.bias, self.projection, settings.cell_clip, settings.proj_clip
-        )
+    def layer(self, clips: Tuple[Optional[float], Optional[float]]) -> LSTMTensors:
+        return LSTMTensors(self.weight, self.bias, self.projection, *clips)
 
-    def run(self, settings: _Settings) -> Run:
-        return Run(self.inputs, settings.step_sizes, self.state, self.cell)
+    def run(self, settings: _Settings) -> LayerInput:
+        return LayerInput(self.inputs, settings.step_sizes, self.state, self.cell)
 
 
 class _Trace(NamedTuple):
@@ -80,7 +77,7 @@ class _LSTMs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, settings: _Settings, *tensors: Optional[Tensor]) -> Tuple[Tensor, ...]:
         jobs = _grouped(tensors, _Job)
-        layers = [job.layer(settings) for job in jobs]
+        layers = [job.layer(clips) for job, clips in zip(jobs, settings.clips)]
         trace_width = library_of(settings.unit).trace_width
         traces = [
             [
@@ -89,26 +86,28 @@ class _LSTMs(torch.autograd.Function):
             ]
             for layer, job in zip(layers, jobs)
         ]
-        outcomes = run_layers(
+        layer_outputs = run_panel_layers(
             [PanelLayer(layer, settings.precision, settings.unit) for layer in layers],
             [job.run(settings) for job in jobs],
             [CTrace(*addresses(*((one, one.shape) for one in trace))) for trace in traces],
         )
         ctx.settings = settings
-        saved = [(*trace, outcome.outputs) for trace, outcome in zip(traces, outcomes)]
+        saved = [
+            (*trace, layer_output.outputs) for trace, layer_output in zip(traces, layer_outputs)
+        ]
         ctx.save_for_backward(*tensors, *itertools.chain(*saved))
-        return tuple(itertools.chain(*outcomes))
+        return tuple(itertools.chain(*layer_outputs))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tuple[Optional[Tensor], ...]:
         # Read once: tensors that were recomputed for this pass can be read only once.
         tensors, settings = ctx.saved_tensors, ctx.settings
-        outcomes = _grouped(gradients, Outcome)
-        num_tensors = len(_Job._fields) * len(outcomes)
+        output_gradients = _grouped(gradients, LayerOutput)
+        num_tensors = len(_Job._fields) * len(output_gradients)
         jobs = _grouped(tensors[:num_tensors], _Job)
         traces = _grouped(tensors[num_tensors:], _Trace)
-        steps = _run_backward(settings, jobs, traces, outcomes)
+        steps = _run_backward(settings, jobs, traces, output_gradients)
         needs_input_gradient = ctx.needs_input_grad[1 :: len(_Job._fields)]
         results = [
             _gradients(settings, *parts) for parts in zip(jobs, traces, steps, needs_input_gradient)
@@ -129,13 +128,13 @@ def _run_backward(
     settings: _Settings,
     jobs: Sequence[_Job],
     traces: Sequence[_Trace],
-    outcome_gradients: Sequence[Outcome],
+    output_gradients: Sequence[LayerOutput],
 ) -> List[_StepGradients]:
     """Run the steps of layers backwards, from the gradients of what the forward pass returned."""
     layers, sequences, kept_alive, results = [], [], [], []
     step_sizes = settings.step_sizes
-    for job, trace, gradients in zip(jobs, traces, outcome_gradients):
-        layer = job.layer(settings)
+    for job, clips, trace, gradients in zip(jobs, settings.clips, traces, output_gradients):
+        layer = job.layer(clips)
         gates_to_states = _transposed(layer.weight[:, layer.input_dim :], settings)
         states_to_hidden = None
         if layer.projection is not None:
@@ -171,7 +170,7 @@ def _run_backward(
         kept_alive.append((gates_to_states, states_to_hidden, first_cells))
         results.append(_StepGradients(of_gates, of_outputs, of_state, of_cell))
     call_for_layers(
-        "run_layers_backward", layers, sequences, jobs[0].run(settings), *kept_alive[0][:2]
+        "run_panel_layers_backward", layers, sequences, jobs[0].run(settings), *kept_alive[0][:2]
     )
     return results
 

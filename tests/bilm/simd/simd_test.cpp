@@ -225,7 +225,7 @@ struct OwnLayer {
         if (output_gradients) trace = Trace{values.data(), hidden.data()};
         const Sequences sequences{inputs.data(), outputs.data(), states.data(), cells.data(), step_sizes.data(), 4, 7,
                                   trace};
-        if (run_layers(bytes, &layer, &sequences, 1, num_threads, num_threads) != 0) std::abort();
+        if (run_panel_layers(bytes, &layer, &sequences, 1, num_threads, num_threads) != 0) std::abort();
         if (!output_gradients) return outputs;
         const OwnMatrix gates_to_states(bytes, transposed(state_weight, 4 * cell_size), 1, state_dim, 4 * cell_size);
         const OwnMatrix states_to_hidden(bytes, transposed(projection, state_dim), 1, cell_size, state_dim);
@@ -235,7 +235,7 @@ struct OwnLayer {
         Numbers of_gates(num_tokens * 4 * cell_size);
         const BackwardSequences passed{outputs.data(), first_cells.data(), of_outputs.data(), of_states.data(),
                                        of_cells.data(), of_gates.data(), step_sizes.data(), 4, trace};
-        if (run_layers_backward(bytes, &backward, &passed, 1, num_threads, num_threads) != 0) std::abort();
+        if (run_panel_layers_backward(bytes, &backward, &passed, 1, num_threads, num_threads) != 0) std::abort();
         return of_cells;
     }
 };
