@@ -53,8 +53,8 @@ class PlacedElmo(torch.nn.Module, FromParams):
 
     # Raises
 
-    `ConfigurationError` for an unknown `placement` or key of the config, or a dropout that is not between 0
-    and 1.
+    `ConfigurationError` for an unknown `placement`; for an unknown key of the config, unless the placement is
+    `none`; and for a dropout that is not between 0 and 1.
     """
 
     def __init__(
@@ -76,6 +76,12 @@ class PlacedElmo(torch.nn.Module, FromParams):
         self.dropout = _dropout_by_place(dropout)
         self.indexer = indexer
         self.elmo: Optional[Elmo] = None
+        fixed = {"num_output_representations", "keep_sentence_boundaries"} & elmo.keys()
+        if fixed:
+            raise ConfigurationError(
+                f"elmo.{min(fixed)} is in the config, expected it left out: this part has a representation "
+                "for each place, and none of sentence boundaries."
+            )
         if self.places:
             files = (options_file, weight_file)
             # This class applies dropout, for each place.
@@ -277,7 +283,8 @@ class EncoderStack(Seq2SeqEncoder):
 
     # Raises
 
-    `ConfigurationError` if the input width of an encoder is not the output width of the one below.
+    `ConfigurationError` if there is no encoder, and if the input width of one is not the output width of the
+    one below.
     """
 
     def __init__(
@@ -287,6 +294,8 @@ class EncoderStack(Seq2SeqEncoder):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if not encoders:
+            raise ConfigurationError("elmo_stack.encoders is empty, expected at least one encoder.")
         self._stack = torch.nn.ModuleList()
         given_name = "input of elmo_stack"
         for index, encoder in enumerate(encoders):

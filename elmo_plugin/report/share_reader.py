@@ -26,6 +26,11 @@ class ShareReader(DatasetReader):
         self.share = share
         self.seed = seed
 
+    @property
+    def tokenizer(self) -> Any:
+        """That of the other reader, for predictors; `None` if it has none."""
+        return getattr(self.reader, "tokenizer", None)
+
     def text_to_instance(self, *inputs: Any, **named_inputs: Any) -> Instance:
         return self.reader.text_to_instance(*inputs, **named_inputs)
 

@@ -1,6 +1,9 @@
 """Files of the CoNLL shared tasks, a token per line: sentences, and documents of CoNLL-2012."""
 
+import glob
+import os
 import re
+from pathlib import Path
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from more_itertools import split_at
@@ -134,12 +137,16 @@ class Conll2012Document(NamedTuple):
 
 def read_conll_2012(path: FileName) -> Iterator[Conll2012Document]:
     """
-    Yield the documents of a file, or of all files below a folder whose names end in `gold_conll`, such as
-    `a.gold_conll` and `b.v4_gold_conll`, one at a time. Raise `ConfigurationError` if a file has a token
-    outside of a document, or a document without an end.
+    Yield the documents of a file, or of all files below a folder, also in linked folders, whose names end in
+    `gold_conll` or `gold_conll.gz`, such as `a.gold_conll` and `b.v4_gold_conll`, one at a time. Raise
+    `ConfigurationError` if a file has a token outside of a document, or a document without an end.
     """
     local = local_path("data file", path)
-    files = sorted(local.rglob("*gold_conll")) if local.is_dir() else [local]
+    files = [local]
+    if local.is_dir():
+        below = glob.iglob(f"{glob.escape(str(local))}/**/*gold_conll*", recursive=True)
+        names = [name for name in below if name.endswith(("gold_conll", "gold_conll.gz"))]
+        files = sorted(Path(name) for name in names if os.path.isfile(name))
     if not files:
         raise ConfigurationError(
             f"{path}: the folder holds no file whose name ends in gold_conll, expected at least one. "

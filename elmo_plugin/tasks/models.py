@@ -25,6 +25,12 @@ def check_choice(key: str, value: str, choices: Iterable[str]) -> None:
         raise ConfigurationError(f"{key} is '{value}', expected one of: {', '.join(choices)}.")
 
 
+def check_positive(key: str, value: Optional[int]) -> None:
+    """Raise `ConfigurationError` unless the value of a config's key is at least 1, or `None`."""
+    if value is not None and value < 1:
+        raise ConfigurationError(f"{key} is {value}, expected at least 1.")
+
+
 def labels_of(vocab: Vocabulary) -> List[str]:
     """Return the labels of the training data in the order of their ids, at least one."""
     labels = vocab.get_index_to_token_vocabulary("labels")

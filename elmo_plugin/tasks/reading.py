@@ -99,6 +99,8 @@ class TaskReader(DatasetReader):
         Leave out invalid records, with a warning for each, and log their number at the end.
     """
 
+    max_instances: Optional[int]  # AllenNLP's
+
     def __init__(
         self,
         token_indexers: Optional[Dict[str, TokenIndexer]] = None,
@@ -123,6 +125,17 @@ class TaskReader(DatasetReader):
             for text in field if isinstance(field, ListField) else [field]:
                 if isinstance(text, TextField):
                     text.token_indexers = self._token_indexers
+
+    def shard_iterable(self, iterable: Iterable[Any]) -> Iterator[Any]:
+        """
+        Return this process's share of the records, as AllenNLP does, but more than `max_instances`: `read`
+        counts instances, of which a record can have any number.
+        """
+        max_instances, self.max_instances = self.max_instances, None
+        try:
+            return super().shard_iterable(iterable)
+        finally:
+            self.max_instances = max_instances
 
     def _read(self, file_path: Union[FileName, List[str]]) -> Iterable[Instance]:
         for path in file_path if isinstance(file_path, list) else [file_path]:

@@ -178,6 +178,14 @@ class TestBadConfig:
                 r"elmo\.dropout is .*, expected a number",
             ),
             ({"placment": "input"}, "ELMo has no argument 'placment'"),
+            (
+                {"num_output_representations": 2},
+                r"elmo\.num_output_representations is in the config",
+            ),
+            (
+                {"keep_sentence_boundaries": True},
+                r"elmo\.keep_sentence_boundaries is in the config",
+            ),
         ],
     )
     def test_a_wrong_value_or_key_of_elmo_is_an_error(
@@ -196,6 +204,10 @@ class TestBadConfig:
             rf"{reads} \(tokens\)\. Put",
         ):
             build(bilm_files, "output")({reads: text_fields()["tokens"]})
+
+    def test_a_stack_without_encoders_is_an_error(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match=r"elmo_stack\.encoders is empty"):
+            build(bilm_files, "input", {"type": "elmo_stack", "encoders": []})
 
     def test_a_wrong_input_size_is_named(self, bilm_files: BiLMFiles) -> None:
         encoder = {"type": "lstm", "input_size": 100, "hidden_size": 3}

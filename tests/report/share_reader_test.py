@@ -59,6 +59,7 @@ def test_it_is_built_by_a_config_around_any_reader() -> None:
     )
     share = list(reader.read(NER))
     assert len(whole) == 8 and len(share) == 2
+    assert reader.tokenizer is reader.reader.tokenizer
     words = [[token.text for token in instance["tokens"].tokens] for instance in whole]
     for instance in share:
         assert [token.text for token in instance["tokens"].tokens] in words

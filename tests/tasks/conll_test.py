@@ -1,3 +1,4 @@
+import gzip
 from pathlib import Path
 from typing import List
 
@@ -117,8 +118,18 @@ def test_a_folder_means_all_of_its_files(tmp_path: Path) -> None:
     write_lines(tmp_path / "cnn" / "1.gold_conll", DOCUMENT)
     write_lines(tmp_path / "a.v4_gold_conll", DOCUMENT)
     write_lines(tmp_path / "a.auto_conll", ["something else"])
+    # Compressed, linked, and a folder with such a name.
+    (tmp_path / "gold_conll").mkdir()
+    text = (tmp_path / "a.v4_gold_conll").read_bytes()
+    (tmp_path / "gold_conll" / "b.gold_conll.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "linked").symlink_to(tmp_path / "cnn")
     paths = [Path(document.unsplit[0].place.file_path) for document in read_conll_2012(tmp_path)]
-    assert [path.name for path in paths] == ["a.v4_gold_conll", "1.gold_conll"]
+    assert [str(path.relative_to(tmp_path)) for path in paths] == [
+        "a.v4_gold_conll",
+        "cnn/1.gold_conll",
+        "gold_conll/b.gold_conll.gz",
+        "linked/1.gold_conll",
+    ]
     (tmp_path / "other").mkdir()
     with pytest.raises(ConfigurationError, match="holds no file whose name ends in gold_conll"):
         list(read_conll_2012(tmp_path / "other"))

@@ -124,6 +124,16 @@ def test_bad_records_are_left_out_whole_where_asked_and_counted(
     assert f"{path}: 1 words without a label left out (4 records read)" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "number, expected", [(1, ["a"]), (3, ["a", "b", "c"]), (9, ["a", "b", "c", "d"])]
+)
+def test_max_instances_counts_instances_not_records(
+    number: int, expected: List[str], tmp_path: Path
+) -> None:
+    path = write(tmp_path, "-\n-\na b\n-\nc\nd\n")
+    assert words(WordReader(max_instances=number).read(path)) == expected
+
+
 def test_workers_share_the_records_and_may_find_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, "a b\n-\nc\n-\n")
     reader = WordReader()

@@ -13,7 +13,7 @@ from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import get_text_field_mask
 from torch import Tensor
 
-from elmo_plugin.modules.text_encoder import TextEncoder
+from elmo_plugin.modules.text_encoder import TextEncoder, built
 from elmo_plugin.tasks.coref.metrics import CoreferenceScores
 from elmo_plugin.tasks.coref.reader import GENRE_NAMESPACE
 from elmo_plugin.tasks.coref.spans import (
@@ -26,6 +26,7 @@ from elmo_plugin.tasks.coref.spans import (
     link_clusters,
 )
 from elmo_plugin.tasks.metrics import Counts
+from elmo_plugin.tasks.models import check_positive
 
 # Numbers of spans that are scored, and of sentences that are encoded, at once. Affect only time and memory.
 _SPANS_PER_BLOCK = 1024
@@ -97,6 +98,8 @@ class CoreferenceResolver(Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
+        check_positive("max_span_width", max_span_width)
+        check_positive("max_training_sentences", max_training_sentences)
         self.text_encoder = text_encoder
         self.max_span_width = max_span_width
         self.spans_per_word = spans_per_word
@@ -111,7 +114,9 @@ class CoreferenceResolver(Model):
             dropout,
         )
         span_dim = self.span_representation.get_output_dim()
-        self.mention_feedforward = mention_feedforward.construct(input_dim=span_dim)
+        self.mention_feedforward = built(
+            mention_feedforward, span_dim, "span representation", "mention_feedforward"
+        )
         self.mention_score = torch.nn.Linear(self.mention_feedforward.get_output_dim(), 1)
         self.antecedent_scorer = antecedent_scorer.construct(
             span_dim=span_dim,

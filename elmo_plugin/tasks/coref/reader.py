@@ -305,7 +305,8 @@ def _moved(token: Token, num_characters: int) -> Token:
     """Return a copy of a sentence's token, with its offsets in the document."""
     if token.idx is None:
         return token
-    return Token(token.text, idx=token.idx + num_characters)
+    end = None if token.idx_end is None else token.idx_end + num_characters
+    return Token(token.text, idx=token.idx + num_characters, idx_end=end)
 
 
 class SentenceSplitter:

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy, pad
 
 from elmo_plugin.modules.text_encoder import TextEncoder, built
 from elmo_plugin.tasks.metrics import Counts, SumMetric, ratio
-from elmo_plugin.tasks.models import attend
+from elmo_plugin.tasks.models import attend, check_positive
 
 
 @Model.register("elmo_squad")
@@ -62,6 +62,7 @@ class QuestionAnswerer(Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
+        check_positive("max_answer_tokens", max_answer_tokens)
         self.text_encoder = text_encoder
         token_dim = text_encoder.get_output_dim()
         self.attention = BidirectionalAttention(token_dim)

@@ -1,5 +1,6 @@
 """Read questions about passages, from files and from JSON."""
 
+import zlib
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from typing import (
@@ -26,7 +27,8 @@ from pydantic import BaseModel, StrictInt, StringConstraints, ValidationError
 from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import get_text, shown_json
-from elmo_plugin.files.text import FileName, open_text, parse_json
+from elmo_plugin.files.text import FileName, open_text, parse_json, unreadable
+from elmo_plugin.tasks.models import check_positive
 from elmo_plugin.tasks.predicting import TaskPredictor
 from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words
 
@@ -106,7 +108,10 @@ def squad_records(file_path: FileName) -> Iterator[Tuple[str, SquadRecord]]:
     `ConfigurationError` if it has another structure.
     """
     with open_text(local_path("data file", file_path), str(file_path)) as file:
-        data = file.read()
+        try:
+            data = file.read()
+        except (OSError, EOFError, zlib.error) as error:  # a damaged .gz
+            raise unreadable(file_path, error) from error
     try:
         content = _File.model_validate(parse_json(data.decode("utf-8-sig")))
     except ValueError as error:
@@ -171,9 +176,11 @@ class TokenizedPassage(NamedTuple):
         start, end = answer.answer_start, answer.answer_start + len(answer.text)
         first = bisect_right([token_end for _, token_end in self.offsets], start)
         last = bisect_left([token_start for token_start, _ in self.offsets], end) - 1
-        covered = self.text[self.offsets[last][1] : end] if first <= last else answer.text
-        # The remaining text follows the last token that was kept.
-        return None if covered.strip() else (first, last)
+        if first > last:
+            return None
+        # The rest of the answer follows the last token that was kept.
+        is_cut = self.text[self.offsets[last][1] : end].strip() != ""
+        return None if is_cut else (first, last)
 
 
 @DatasetReader.register("elmo_squad")
@@ -202,6 +209,7 @@ class SquadReader(TaskReader):
 
     def __init__(self, max_passage_tokens: Optional[int] = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        check_positive("max_passage_tokens", max_passage_tokens)
         self._max_passage_tokens = max_passage_tokens
         self._latest_passage: Optional[TokenizedPassage] = None
 

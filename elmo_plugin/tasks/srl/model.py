@@ -9,7 +9,6 @@ from allennlp.modules import FeedForward
 from allennlp.modules.conditional_random_field.conditional_random_field import allowed_transitions
 from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import sequence_cross_entropy_with_logits, viterbi_decode
-from allennlp.training.metrics import F1Measure
 from torch import BoolTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError
@@ -20,6 +19,7 @@ from elmo_plugin.tasks.tags import tags_to_spans
 
 _CONTINUATION = "C-"
 _EXCLUDED_ROLE = "V"
+_PREDICATE = "predicate"
 
 
 @Model.register("elmo_srl")
@@ -78,7 +78,7 @@ class SrlTagger(Tagger):
             word_dim = text_encoder.get_input_dim() - text_encoder.feature_dim
             activations = [torch.nn.ReLU(), torch.nn.Identity()]
             self.predicate_finder = FeedForward(word_dim, 2, [finder_dim, 2], activations)
-            self._predicate_f1 = F1Measure(positive_label=1)
+            self._predicate_f1 = SpanF1([_PREDICATE])
         # 0 where a tag may follow another one, minus infinity elsewhere; the last two are the start and the
         # end of a sentence. On the CPU, where AllenNLP decodes.
         num_states = len(self.tags) + 2
@@ -120,7 +120,9 @@ class SrlTagger(Tagger):
                 is_counted = mask & (predicates >= 0)
                 predicates = predicates.clamp(min=0)
                 if not self.training:
-                    self._predicate_f1(found, predicates, is_counted)
+                    is_found = found.argmax(dim=-1) == 1
+                    masks = (is_found & is_counted, (predicates == 1) & is_counted)
+                    self._predicate_f1(*map(_places, masks))
                 finder_loss = sequence_cross_entropy_with_logits(found, predicates, is_counted)
         if tags is not None:
             output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask) + finder_loss
@@ -133,7 +135,8 @@ class SrlTagger(Tagger):
         metrics = super().get_metrics(reset)
         if self.predicate_finder is not None and not self.training:
             found = self._predicate_f1.get_metric(reset)
-            metrics.update({f"predicate_{name}": value for name, value in found.items()})
+            for name in ("precision", "recall", "f1"):
+                metrics[f"predicate_{name}"] = found[name]
         return metrics
 
     def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
@@ -161,6 +164,11 @@ class SrlTagger(Tagger):
     def _spans(self, tag_ids: List[int]) -> List[Tuple[str, Any]]:
         arguments = tags_to_arguments(self._names(tag_ids))
         return [argument for argument in arguments if argument.role != _EXCLUDED_ROLE]
+
+
+def _places(mask: Tensor) -> List[Tuple[str, Any]]:
+    """Return where a mask is true, as `SpanF1` counts it."""
+    return [(_PREDICATE, tuple(place)) for place in mask.nonzero().tolist()]
 
 
 class Argument(NamedTuple):

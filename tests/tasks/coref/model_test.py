@@ -3,6 +3,7 @@ import torch
 from allennlp.data.tokenizers import Token
 from allennlp.nn.util import get_text_field_mask
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.coref import CoreferenceReader
 from elmo_plugin.tasks.coref import model as coref_model
 from elmo_plugin.tasks.coref import spans as coref_spans
@@ -173,3 +174,16 @@ def test_in_training_a_random_part_of_long_documents_is_read(instances, vocab):
     assert firsts == {0, 6, 12, 18}
     whole = coref_model._document_of_batch(0, tensors["sentences"], mask, *inputs, None)
     assert len(whole.mask) == 5
+
+
+@pytest.mark.parametrize(
+    "key, value, message",
+    [
+        ("max_span_width", 0, "max_span_width is 0, expected at least 1"),
+        ("max_training_sentences", 0, "max_training_sentences is 0, expected at least 1"),
+        ("mention_feedforward.input_dim", 3, "span representation must match mention_feedforward"),
+    ],
+)
+def test_numbers_of_a_config_that_cannot_be(key, value, message, vocab):
+    with pytest.raises(ConfigurationError, match=message):
+        build_tiny("coref", vocab, **{key: value})

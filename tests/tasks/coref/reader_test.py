@@ -1,8 +1,9 @@
-from typing import Any, Dict
+import re
+from typing import Any, Dict, List
 
 import pytest
 from allennlp.data import Vocabulary
-from allennlp.data.tokenizers import Token
+from allennlp.data.tokenizers import Token, WhitespaceTokenizer
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.conll import SentencePlace
@@ -198,3 +199,24 @@ def test_sentences_end_at_marks_and_at_blank_lines():
     assert found == [["CHAPTER", "I"], smith, ["Rain!"], ["It"], ["fell"]]
     for first_character, sentence in SentenceSplitter().split(text):
         assert text[first_character:].startswith(sentence)
+
+
+class NumberTokenizer(WhitespaceTokenizer):
+    """Writes digits as a word, at their place in the text."""
+
+    def tokenize(self, text: str) -> List[Token]:
+        tokens = [Token(m[0], idx=m.start(), idx_end=m.end()) for m in re.finditer(r"\S+", text)]
+        return [
+            Token("three", idx=token.idx, idx_end=token.idx_end) if token.text == "3" else token
+            for token in tokens
+        ]
+
+
+def test_mentions_end_where_the_tokens_of_any_tokenizer_do(predictor):
+    numbers = CoreferencePredictor(
+        predictor._model, predictor._dataset_reader, tokenizer=NumberTokenizer()
+    )
+    [instance] = numbers.instances_from_json({"document": "Rain fell.\n\nThe 3 men slept ."})
+    metadata = metadata_of(instance)
+    assert metadata["words"][3:5] == ["three", "men"]
+    assert metadata["character_offsets"][3] == (16, 17)

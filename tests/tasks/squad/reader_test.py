@@ -1,3 +1,4 @@
+import gzip
 import json
 import re
 
@@ -185,6 +186,24 @@ def test_a_file_of_another_form_is_refused(tmp_path, content, message):
     text = content if isinstance(content, str) else json.dumps(content)
     with pytest.raises(ConfigurationError, match=message):
         read(write_text(tmp_path, "\ufeff" + text))
+
+
+@pytest.mark.parametrize("is_gzip", [True, False])
+def test_a_damaged_compressed_file_is_refused(tmp_path, is_gzip):
+    path = tmp_path / "data.json.gz"
+    path.write_bytes(gzip.compress(b"{}")[:-5] if is_gzip else b"hello")
+    with pytest.raises(ConfigurationError, match=r"data\.json\.gz: cannot be read \("):
+        read(path)
+
+
+def test_a_number_of_tokens_is_positive():
+    with pytest.raises(ConfigurationError, match="max_passage_tokens is -2, expected at least 1"):
+        SquadReader(max_passage_tokens=-2)
+
+
+def test_an_answer_of_white_space_has_no_tokens():
+    passage = TokenizedPassage.from_text("a \x1c b", RuleBasedTokenizer())
+    assert passage.covering_tokens(Answer(text="\x1c", answer_start=2)) is None
 
 
 def test_an_answer_is_cut_from_the_passage(predictor):

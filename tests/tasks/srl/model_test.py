@@ -85,6 +85,31 @@ def test_a_finder_learns_which_words_are_predicates(data):
     assert_close(found, probabilities, terms=terms, scale=1.0)
 
 
+def test_metrics_of_the_finder_without_gold_predicates_are_zero(data):
+    instances, vocab = data
+    model = build_tiny("srl", vocab, finder_dim=4).eval()
+    batch = as_tensors(instances, vocab)
+    del batch["predicates"]
+    model(**batch)
+    metrics = model.get_metrics(reset=True)
+    names = [name for name in metrics if name.startswith("predicate_")]
+    assert {name: metrics[name] for name in names} == {
+        "predicate_precision": 0.0,
+        "predicate_recall": 0.0,
+        "predicate_f1": 0.0,
+    }
+
+
+def test_a_found_predicate_counts_whatever_its_logits_add_up_to(data):
+    instances, vocab = data
+    model = build_tiny("srl", vocab, finder_dim=4).eval()
+    last = model.predicate_finder._linear_layers[-1]
+    last.weight.data.zero_()
+    last.bias.data = torch.tensor([-1.5, 1.5])
+    model(**as_tensors(instances, vocab))
+    assert model.get_metrics()["predicate_recall"] == 1.0
+
+
 def test_metrics_of_the_finder_do_not_count_training(data):
     instances, vocab = data
     model = build_tiny("srl", vocab, finder_dim=4)
