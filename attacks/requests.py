@@ -43,6 +43,7 @@ LIMITS = Limits(max_body=4000, max_tokens=60, timeout=1.0)
 # less.
 BATCH_ACCURACY = 1e-5
 ADDRESS = b"127.0.0.1:8000"
+KEEP_ALIVE = 5.0  # seconds: uvicorn's default
 
 # Hosts and origins, and whether they are served: by RFC 6454 an origin is scheme, host and port.
 PAGES: List[Tuple[bytes, bytes, bool]] = [
@@ -284,7 +285,8 @@ def _send_slowly(random: Random, served: Served) -> None:
                 if not client.recv(65536):
                     break
             # The time of the request, and that of a next one after an error; a second for a slow machine.
-            check("an end in time", time.monotonic() < begin + 2 * 3 * LIMITS.timeout + 1)
+            limit = 2 * (KEEP_ALIVE + 3 * LIMITS.timeout) + 1
+            check("an end in time", time.monotonic() < begin + limit)
 
 
 def command_lines(folder: Path) -> Trial:

@@ -14,6 +14,7 @@ from elmo_plugin.embedding.neighbors import (
 )
 from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource, tokenizer_of
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import is_unicode
 
 USAGE = "%(prog)s TEXT (--word WORD | --pool POOL) --sentence SENTENCE [options]"
 
@@ -114,6 +115,8 @@ def run(options: NeighborsOptions) -> None:
 
 def _query(sentence: str, options: NeighborsOptions) -> Occurrence:
     """Return the first occurrence of the word in a sentence of the command line; or the sentence."""
-    sentences = [Sentence(0, sentence, tokenizer_of(options.input.tokenizer)(sentence))]
     place = f"--sentence '{sentence}'"
+    if not is_unicode(sentence) or not sentence.strip():
+        raise ConfigurationError(f"{place} has no words in UTF-8, expected a sentence. Correct it.")
+    sentences = [Sentence(0, sentence, tokenizer_of(options.input.tokenizer)(sentence))]
     return find_occurrences(sentences, options.word, place, options.ignore_case).occurrences[0]

@@ -53,7 +53,7 @@ def _counted(folder: RunFolder) -> Dict[str, List[Counts]]:
     if not hasattr(model, "counts"):
         return {}
     reader = archive.validation_dataset_reader
-    part = "test" if folder.config.get("evaluate_on_test") else "validation"
+    part = "test" if evaluates_on_test(folder.config) else "validation"
     counts: Dict[str, List[Counts]] = {}
     for _, instances in groupby(reader.read(folder.config[f"{part}_data_path"]), _item):
         model.get_metrics(reset=True)
@@ -69,6 +69,11 @@ def _item(instance: Instance) -> Any:
     """Return what adjacent instances of one item have in common."""
     metadata = instance["metadata"].metadata if "metadata" in instance.fields else {}
     return next((metadata[key] for key in _ITEM_KEYS if key in metadata), instance)
+
+
+def evaluates_on_test(config: Dict[str, Any]) -> bool:
+    """Return whether AllenNLP evaluates a trained config on test data."""
+    return bool(config.get("evaluate_on_test") and config.get("test_data_path"))
 
 
 def resampled_scores(counts: numpy.ndarray) -> numpy.ndarray:

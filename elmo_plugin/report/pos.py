@@ -1,8 +1,9 @@
 """`elmo report pos`: how well a linear classifier finds parts of speech in a layer (the paper's table 6)."""
 
 import logging
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy
 from numpy.random import default_rng
@@ -97,8 +98,6 @@ class PosOptions(ProbeOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        both = ", ".join(sorted(set(self.train) & set(self.test)))
-        check_option("--train and --test", f"{both} in both", not both, "other files in each")
         are_strengths = bool(self.strengths) and all(strength > 0 for strength in self.strengths)
         expected = "one or more positive numbers"
         check_option("--strengths", list(self.strengths), are_strengths, expected)
@@ -118,6 +117,10 @@ def read_tagged(paths: Sequence[str]) -> List[Conll2012Sentence]:
             "of speech. Give files that have them."
         )
     return sentences
+
+
+def _files_of(sentences: Sequence[Conll2012Sentence]) -> Set[str]:
+    return {os.path.realpath(sentence.place.file_path) for sentence in sentences}
 
 
 def _words_and_tags(sentences: Sequence[Conll2012Sentence]) -> Tuple[numpy.ndarray, numpy.ndarray]:
@@ -167,6 +170,11 @@ def fit_probe(
 def compare_tags(options: PosOptions) -> Report:
     """Measure how well a linear classifier finds parts of speech in each layer, and write the report."""
     sentences, test = read_tagged(options.train), read_tagged(options.test)
+    both = sorted(_files_of(sentences) & _files_of(test))
+    if both:
+        raise ConfigurationError(
+            f"--train and --test: {both[0]} is in both, expected other files in each. Leave it out of one."
+        )
     num_chosen = min(len(sentences), options.max_train_sentences)
     if num_chosen < _MIN_TRAIN_SENTENCES:
         raise ConfigurationError(

@@ -37,6 +37,11 @@ SEED_NOTE = (
     "what all seeds share, such as the biLM and its training."
 )
 
+_DIFFERENCE_NOTE = (
+    "Seeds differ in how the data are drawn or divided. Intervals over seeds cover neither the choice of the "
+    "data, nor the biLM and its training."
+)
+
 _PAPER_NUM_LAYERS = 3  # the token representation counted
 
 
@@ -171,7 +176,7 @@ def write_layers(
         f"{probe.name}-differences": Part(
             f"{probe.title}, differences of layers of {options.bilm_name}",
             paired_differences({probe.compared: by_seed}),
-            [f"Over the same {probe.test_data}. {SEED_NOTE}"],
+            [f"Over the same {probe.test_data}. {_DIFFERENCE_NOTE}"],
         ),
     }
     sizes = {

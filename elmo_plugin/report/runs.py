@@ -125,7 +125,14 @@ def train(
     """
     import pandas
 
-    folders = {run.name: run.folder(options) for run in runs.values()}
+    folders: Dict[str, RunFolder] = {}
+    for run in runs.values():
+        folder = folders.setdefault(run.name, run.folder(options))
+        if folder.config != run.config:
+            raise ConfigurationError(
+                f"Two runs with different configs have the name '{run.name}', expected different names: they "
+                "are made of the names of files, without their endings, and of biLMs. Rename some."
+            )
     with claimed_folder(
         options.runs_folder,
         f"--output: another `elmo report` is training runs in {options.runs_folder}. Wait for it, or give "
@@ -235,7 +242,8 @@ class RunFolder:
             epochs=len(curve_files),
             best_epoch=metrics["best_epoch"] + 1,
             minutes=pandas.Timedelta(metrics["training_duration"]).total_seconds() / 60,
-            peak_gigabytes=metrics["peak_worker_0_memory_MB"] / 1000,
+            # AllenNLP's "MB" are 2^20 bytes.
+            peak_gigabytes=metrics["peak_worker_0_memory_MB"] * 2**20 / 10**9,
         )
 
     def command(self, options: RunOptions) -> List[str]:
@@ -289,7 +297,11 @@ def _files_of(value: str) -> Dict[str, Path]:
         return {path.name: path for path in pretrained_files(value)}
     path = Path(value)
     files = (
-        path.rglob("*") if path.is_dir() else [path] if path.exists() else map(Path, glob(value))
+        path.rglob("*")
+        if path.is_dir()
+        else [path]
+        if path.exists()
+        else map(Path, glob(value, recursive=True))
     )
     return {os.path.relpath(file, value): file for file in sorted(files) if file.is_file()}
 

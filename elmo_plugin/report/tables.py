@@ -85,7 +85,7 @@ def write_report(
     """
     Write NAME.md, NAME.csv and NAME.json for each part of a report, and NAME.png and NAME.svg if it has a
     figure, into a folder, which is made if missing. Existing files are replaced. Tables are published, so
-    notes and settings get no paths of this machine.
+    they get no paths of this machine.
     """
     import pandas
 
@@ -93,17 +93,16 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, part in parts.items():
-        texts = without_machine_paths(json.dumps([part.notes, settings], ensure_ascii=False))
-        notes, shown_settings = json.loads(texts)
         cells = json.loads(part.frame.to_json(orient="split", double_precision=15, index=False))
         table = {
             "name": name,
             "title": part.title,
             "columns": cells["columns"],
             "rows": cells["data"],
-            "notes": notes,
-            "settings": shown_settings,
+            "notes": part.notes,
+            "settings": settings,
         }
+        table = json.loads(without_machine_paths(json.dumps(table, ensure_ascii=False)))
         contents = {
             ".md": _markdown(table),
             # Of the plain numbers: a count beside an empty cell stays a whole number.
@@ -167,7 +166,7 @@ def paired_differences(scores: Mapping[str, "pandas.DataFrame"]) -> "pandas.Data
             if num_seeds > 2:
                 margin = stats.t.ppf(0.975, num_seeds - 1) * differences.sem()
                 interval = f"{mean - margin:.2f} to {mean + margin:.2f}"
-            row["seeds"] = num_seeds
+            row.setdefault("seeds", num_seeds)  # of the first measure, which all runs have
             row[f"{name} difference"] = round(mean, 2)
             row[f"{name} 95 % interval over seeds"] = interval
         rows.append(row)

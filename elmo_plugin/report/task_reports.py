@@ -23,6 +23,7 @@ from elmo_plugin.report.tables import FAILED, Part, Report, check_option
 from elmo_plugin.report.task_scores import Pair, TaskScores, train_variants
 from elmo_plugin.report.variants import (
     ELMO_KEY,
+    NO_WORD_VECTORS,
     TaskExperiment,
     TaskOptions,
     Variant,
@@ -227,7 +228,7 @@ def compare_vectors(options: VectorsOptions) -> Optional[Report]:
     experiment = TaskExperiment.with_elmo(options)
     words = options.word_vectors
     bilms = options.bilms or [experiment.bilm or ""]
-    none = Variant("no vectors", placement="none")
+    none = Variant("no vectors", placement="none", word_vectors=NO_WORD_VECTORS)
     of_words = (
         [Variant(f"word vectors {_name(words)}", "none", word_vectors=words)] if words else []
     )
@@ -235,7 +236,10 @@ def compare_vectors(options: VectorsOptions) -> Optional[Report]:
         Variant(f"wide word vectors {_name(file)}", "none", word_vectors=file)
         for file in options.wide_vectors
     ]
-    of_bilms = [Variant(f"ELMo {_name(bilm)}".strip(), bilm=bilm or None) for bilm in bilms]
+    of_bilms = [
+        Variant(f"ELMo {_name(bilm)}".strip(), bilm=bilm or None, word_vectors=NO_WORD_VECTORS)
+        for bilm in bilms
+    ]
     of_both = [
         Variant(f"{static.label} and {elmo.label}", bilm=elmo.bilm, word_vectors=words)
         for static, elmo in product(of_words, of_bilms)

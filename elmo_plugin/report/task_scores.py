@@ -1,8 +1,10 @@
 """The scores of a task's variants, trained with several seeds: tables, differences, and what they cover."""
 
+import logging
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from elmo_plugin.report.bootstrap import item_counts, resampled_scores
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.report.bootstrap import evaluates_on_test, item_counts, resampled_scores
 from elmo_plugin.report.runs import Run, TrainedRuns, train
 from elmo_plugin.report.tables import (
     FAILED,
@@ -18,6 +20,11 @@ from elmo_plugin.report.variants import TaskExperiment, Variant
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
 
+logger = logging.getLogger(__name__)
+
+# Resamples of fewer items are too few different ones for an interval.
+MIN_ITEMS = 5
+
 Pair = Tuple[str, str]  # the labels of a variant and of the one that it is compared with
 
 _ITEMS = {"coref": "documents", "squad": "articles", "snli": "premises"}  # of a task's data
@@ -32,8 +39,8 @@ _ITEMS_NOTE = (
     "for the models that were trained."
 )
 _UNCOUNTED_NOTE = (
-    "No interval over items: of {runs} there is no model.tar.gz, or its model does not count {metric} by "
-    "item."
+    "No interval over items: of {runs} there is no model.tar.gz that can be loaded, or its model does not "
+    "count {metric} by item, or there are fewer than {min_items} items."
 )
 _NOT_COVERED_NOTE = (
     "No interval covers the choice of the training data, or pretraining: each biLM is one run of it. Where "
@@ -78,7 +85,8 @@ class TaskScores:
         self._scale = 100.0 if is_share else 1.0
         self.metric = f"{experiment.metric} (%)" if is_share else experiment.metric
         self._parts = {"dev": "validation"}  # of the data, with their fields in `RunScores`
-        if experiment.config.get("evaluate_on_test"):
+        # AllenNLP evaluates nothing after distributed training.
+        if evaluates_on_test(experiment.config) and scores["test"].notna().any():
             self._parts["test"] = "test"
         self._part, self._field = list(self._parts.items())[-1]
         self._uncounted: List[str] = []  # names of runs without counts of items
@@ -91,8 +99,12 @@ class TaskScores:
         resampled = {}
         for key in self.trained.scores["validation"].dropna().index:
             folder = runs[key].folder(self.experiment.options)
-            counts = item_counts(folder, self.experiment.metric)
-            if counts is None:
+            try:
+                counts = item_counts(folder, self.experiment.metric)
+            except ConfigurationError as error:  # such as an archive that was cut short
+                logger.warning("%s: its items cannot be counted: %s", runs[key].name, error)
+                counts = None
+            if counts is None or len(counts) < MIN_ITEMS:
                 self._uncounted.append(runs[key].name)
             else:
                 resampled[key] = resampled_scores(counts)
@@ -153,7 +165,9 @@ class TaskScores:
         metric, items = self.experiment.metric, _ITEMS.get(self.experiment.task, "sentences")
         notes = [_DIFFERENCE_NOTE, _ITEMS_NOTE.format(items=f"{self._part} {items}")]
         if self._uncounted:
-            notes[1] = _UNCOUNTED_NOTE.format(runs=", ".join(self._uncounted), metric=metric)
+            notes[1] = _UNCOUNTED_NOTE.format(
+                runs=", ".join(self._uncounted), metric=metric, min_items=MIN_ITEMS
+            )
         notes.append(_NOT_COVERED_NOTE)
         if planned:
             pairs = "; ".join(f"{variant} − {compared}" for variant, compared in planned)
@@ -166,7 +180,7 @@ class TaskScores:
         test = (
             "test: that epoch on test data"
             if "test" in self._parts
-            else "the config does not evaluate on test data"
+            else "not evaluated on test data"
         )
         note = (
             f"dev: the best epoch's score on validation data; {test}. std: of the sample, over seeds. "

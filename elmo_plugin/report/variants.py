@@ -5,7 +5,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Set
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set
 
 from allennlp.common import Params
 from allennlp.common.params import with_overrides
@@ -46,6 +46,10 @@ class TaskOptions(RunOptions):
     )
 
 
+# Of `Variant.word_vectors`: the config's embedding of words starts from random numbers.
+NO_WORD_VECTORS = ""
+
+
 class Variant(NamedTuple):
     """The changes that a report makes to a config. `None` keeps the value of the config."""
 
@@ -56,7 +60,7 @@ class Variant(NamedTuple):
     share: float = 1.0  # of the training data, chosen by the seed of the run
     batches_per_epoch: Optional[int] = None  # of a share that is not everything
     bilm: Optional[str] = None  # its name or folder
-    word_vectors: Optional[str] = None  # a file in GloVe's text format
+    word_vectors: Optional[str] = None  # a file in GloVe's text format, or `NO_WORD_VECTORS`
 
 
 class Experiment:
@@ -75,6 +79,8 @@ class Experiment:
     ) -> None:
         self.config_file = str(config_path(config_file))
         self.config = _evaluated(self.config_file, overrides, variables)
+        for key in ("model", "dataset_reader", "data_loader", "trainer", "model.text_encoder"):
+            self._check_is_object(key)
         self.model: Dict[str, Any] = self.config.get("model") or {}
         self.task = str(self.model.get("type", "")).removeprefix("elmo_")
         self.name = name or self.task or Path(config_file).stem
@@ -92,6 +98,19 @@ class Experiment:
                 "or - before its name, such as '+f1'."
             )
         self.metric, self.is_larger_better = metric[1:], metric[0] == "+"
+
+    def _check_is_object(self, key: str) -> None:
+        """Raise an error if a part of the config is neither missing nor an object, or is null."""
+        values: Any = self.config
+        for part in key.split("."):
+            if part not in values:
+                return
+            values = values[part]
+            if not isinstance(values, dict):
+                raise ConfigurationError(
+                    f"{self.config_file}: {key} is {json.dumps(values)}, expected an object. Correct the "
+                    "config, or --overrides."
+                )
 
     def run(self, name: str, changes: Dict[str, Any], seed: int) -> Run:
         """Return the run with these changes to the config and this seed."""
@@ -112,6 +131,8 @@ class TaskExperiment(Experiment):
     def __init__(self, options: TaskOptions) -> None:
         super().__init__(options.config_file, options.overrides, options.name)
         self.options = options
+        for key in (ELMO_KEY, "dataset_reader.token_indexers"):
+            self._check_is_object(key)
         self.elmo: Dict[str, Any] = self.model.get("text_encoder", {}).get("elmo") or {}
         self.placement: str = self.elmo.get("placement", "input") if self.elmo else "missing"
         indexer = self.elmo.get("indexer", "elmo")
@@ -158,7 +179,15 @@ class TaskExperiment(Experiment):
             changes[f"{ELMO_KEY}.options_file"] = variant.bilm
             changes[f"{ELMO_KEY}.weight_file"] = None
             name.append(f"bilm_{for_file_names(Path(variant.bilm).name)}")
-        if variant.word_vectors is not None:
+        if variant.word_vectors == NO_WORD_VECTORS:
+            given = [f"{one}.pretrained_file" for one in self._word_embeddings()]
+            given = [
+                key for key in given if Params(self.config).as_flat_dict().get(key) is not None
+            ]
+            changes.update(dict.fromkeys(given))
+            if given:
+                name.append("vectors_none")
+        elif variant.word_vectors is not None:
             embedding = self._word_embedding()
             changes[f"{embedding}.pretrained_file"] = variant.word_vectors
             changes[f"{embedding}.embedding_dim"] = width_of_vectors(variant.word_vectors)
@@ -176,19 +205,26 @@ class TaskExperiment(Experiment):
             reader = self.config["dataset_reader"]
             share = {"type": "elmo_share", "share": variant.share, "seed": seed}
             changes["dataset_reader"] = {**share, "reader": reader}
-            if "validation_dataset_reader" not in self.config:
-                changes["validation_dataset_reader"] = reader  # validation and test data stay whole
+            # Validation and test data stay whole.
+            if not self.config.get("validation_dataset_reader"):
+                changes["validation_dataset_reader"] = reader
+            if not self.config.get("validation_data_loader"):
+                changes["validation_data_loader"] = self.config["data_loader"]
             name.append(f"share_{variant.share:g}")
             if variant.batches_per_epoch is not None:
                 changes["data_loader.batches_per_epoch"] = variant.batches_per_epoch
                 name.append(f"batches_{variant.batches_per_epoch}")
         return self.run("-".join(name), changes, seed)
 
-    def _word_embedding(self) -> str:
-        """Return the key of the config's only embedder of type `embedding`."""
+    def _word_embeddings(self) -> List[str]:
+        """Return the keys of the config's embedders of type `embedding`."""
         values = Params({"model": self.model}).as_flat_dict()
         types = {key: value for key, value in values.items() if key.endswith(".type")}
-        keys = [key.removesuffix(".type") for key in types if types[key] == "embedding"]
+        return [key.removesuffix(".type") for key in types if types[key] == "embedding"]
+
+    def _word_embedding(self) -> str:
+        """Return the key of the only one."""
+        keys = self._word_embeddings()
         if len(keys) != 1:
             raise ConfigurationError(
                 f"{self.config_file}: found {len(keys)} embedders of type 'embedding' "

@@ -99,6 +99,8 @@ class SenseOptions(ProbeOptions):
         names = [Path(file).stem for file in self.files]
         expected = "files with different names, which are the words"
         check_option("FILE", ", ".join(names), len(set(names)) == len(names), expected)
+        # The table has a column of this name.
+        check_option("FILE", "the word mean", "mean" not in names, "a file with another name")
 
 
 class SenseInstance(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, NamedTupl
 from urllib.parse import urlsplit
 
 from elmo_plugin.errors import ConfigurationError, one_line
+from elmo_plugin.files.text import is_unicode
 from elmo_plugin.serving.options import Limits
 
 # Characters between white space. spaCy's tokenizer takes quadratic time for a word that it must split: 20 ms
@@ -47,6 +48,8 @@ def check_length(
     if isinstance(value, list):
         num_tokens = sum(len(item) if isinstance(item, list) else 1 for item in value)
     elif isinstance(value, str):
+        if not is_unicode(value):  # which the task refuses, and spaCy does not accept
+            return
         longest = max(map(len, value.split()), default=0)
         if longest > MAX_WORD_CHARACTERS:
             raise RequestError(

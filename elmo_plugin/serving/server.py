@@ -126,8 +126,10 @@ def server_of(app: Any, timeout: float) -> Any:
             super().connection_lost(exc)
 
         def _start_timer(self) -> None:
-            # The application allows `timeout` for the body and for the answer.
-            self._timer = self.loop.call_later(3 * timeout, self.transport.abort)
+            # The head of the request may begin until uvicorn ends an idle connection. Then the application
+            # allows `timeout` for the body and for the answer.
+            seconds = self.config.timeout_keep_alive + 3 * timeout
+            self._timer = self.loop.call_later(seconds, self.transport.abort)
 
     config = uvicorn.Config(
         app,

@@ -101,6 +101,12 @@ def test_a_blank_line_is_an_error_as_in_other_commands(run: Run) -> None:
         run("--sentence", "a play", skip_blank=False)
 
 
+@pytest.mark.parametrize("sentence", ["bank \udcff x", " "])
+def test_a_sentence_without_words_in_utf8_is_one_error(run: Run, sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"--sentence '.*' has no words in UTF-8"):
+        run("--sentence", sentence)
+
+
 def test_raw_text_and_the_sentence_are_split_by_the_tokenizer(run: Run) -> None:
     Path("in.txt").write_text("We saw a play.\nThey play.\n")
     output = run("--sentence", "A play.", "--tokenizer", "spacy")

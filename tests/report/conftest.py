@@ -90,8 +90,9 @@ def write_run(
         **more,
     }
     (folder / "metrics.json").write_text(json.dumps(metrics))
-    # Two items, one easier than the other by the same in all runs; their mean is the score.
-    scores = [best + 0.1, best - 0.1] if test is None else [test + 0.1, test - 0.1]
+    # Items of which half are easier than the others by the same in all runs; their mean is the score.
+    score = best if test is None else test
+    scores = [score + 0.1, score - 0.1] * 3
     counts = [[[100 * score, 100, 100 * score, 100]] for score in scores]
     (folder / "item_counts.json").write_text(json.dumps({metric: counts}))
 

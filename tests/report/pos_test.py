@@ -81,7 +81,6 @@ class TestCompareTags:
     @pytest.mark.parametrize(
         "changes, message",
         [
-            ({"train": ("a", "b"), "test": ("b",)}, "--train and --test: found b in both"),
             ({"max_train_sentences": 9}, "found 9 training sentences, .* a larger --max-train-sen"),
             ({"strengths": ()}, r"--strengths: found \[\], expected one or more positive"),
             ({"strengths": (1.0, float("nan"))}, "--strengths: found .* positive numbers"),
@@ -92,6 +91,15 @@ class TestCompareTags:
     ) -> None:
         with pytest.raises(ConfigurationError, match=message):
             compare_tags(replace(options, model="no_such_bilm", **changes))
+
+
+def test_a_test_file_in_a_training_folder_is_refused(options: PosOptions) -> None:
+    folder = str(Path(options.test[0]).parent)
+    for given in (folder, f"{folder}/./test.gold_conll"):
+        with pytest.raises(
+            ConfigurationError, match=r"test\.gold_conll is in both, expected other"
+        ):
+            compare_tags(replace(options, model="no_such_bilm", train=(given,)))
 
 
 def test_a_column_that_was_not_filled_is_refused(tmp_path: Path) -> None:

@@ -66,6 +66,16 @@ class TestTrain:
         assert scores(run(given)) == [0.31, 0.32, 0.51, 0.52]
         assert training.started == [NAMES[1]]
 
+    def test_two_configs_of_one_name_are_refused(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        given = options()
+        runs = {(file, 1): Run("ner-words-seed1", {**CONFIG, "file": file}) for file in "ab"}
+        message = "Two runs with different configs have the name 'ner-words-seed1'"
+        with pytest.raises(ConfigurationError, match=message):
+            train(runs, given, "f1")
+        assert training.started == []
+
     def test_a_folder_in_which_another_report_trains_is_refused(
         self, training: FakeTraining, options: Options
     ) -> None:
@@ -313,4 +323,5 @@ class TestRunFolder:
         found = RunFolder(path, CONFIG).scores("f1")
         assert found[:5] == (0.5, 0.45, [0.3, 0.5, 0.4], 3, 2)
         assert_close(found.minutes, 26 * 60 + 3 + 30.5 / 60)
-        assert found.peak_gigabytes == 1.25
+        # 1,250 times 2^20 bytes.
+        assert found.peak_gigabytes == 1.31072

@@ -94,6 +94,12 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     assert len(rows) == 10
 
 
+def test_seeds_are_those_of_the_first_measure(tmp_path: Path) -> None:
+    dev = pandas.DataFrame([[50.0, 60], [51, 62]], index=["a", "b"], columns=[1, 2])
+    [row] = rows_of(paired_differences({"dev": dev, "test": dev * float("nan")}), tmp_path)
+    assert row[2:4] == [2, 1.5]
+
+
 def test_p_values_are_corrected_by_holm() -> None:
     # 4 * 0.005, 3 * 0.01, 2 * 0.03; 0.04 not less than the one before.
     assert_close(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
 import pytest
+from allennlp.common import Params
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.errors import ConfigurationError
@@ -48,7 +49,7 @@ class TestLayers:
             "test std": [0.71] * 4,
             "epochs": [3] * 4,
             "minutes": [1.51] * 4,
-            "peak GB": [1.25] * 4,
+            "peak GB": [1.31] * 4,  # 1,250 times 2^20 bytes
         }
         assert {name: column(table, name) for name in table.columns} == expected
         settings = table.settings
@@ -86,12 +87,18 @@ class TestLayers:
         assert "each biLM is one run of it" in table.notes[2]
         warning = "Score 0, nothing was learnt: no ELMo, 1 (variant, seed)."
         assert warning in scores.notes
-        # Without archives nothing can be counted.
-        for path in options().runs_folder.glob("ner-input-last-*/item_counts.json"):
-            path.unlink()
+        # Nothing can be counted without an archive, or with a damaged one; and four items are few.
+        runs = [options().runs_folder / f"ner-input-last-seed{seed}" for seed in (1, 2)]
+        for run in runs:
+            (run / "item_counts.json").unlink()
+        (runs[1] / "model.tar.gz").write_bytes(b"cut short")
+        other = options().runs_folder / "ner-none-seed2" / "item_counts.json"
+        other.write_text(json.dumps({"f1": json.loads(other.read_text())["f1"][:4]}))
         scores, table = tables_of(compare_layers(options()))
         assert "test 95 % interval over items" not in table.columns
-        assert "of ner-input-last-seed1, ner-input-last-seed2 there is no model" in table.notes[1]
+        names = ", ".join(["ner-none-seed2", *(run.name for run in runs)])
+        assert f"of {names} there is no model.tar.gz that can be loaded" in table.notes[1]
+        assert len(column(table, "dev difference")) == 6
 
     def test_every_variant_starts_from_the_word_vectors(
         self, training: FakeTraining, options: Options, words: Any
@@ -195,6 +202,35 @@ class TestVectors:
         for name in ("ner-input-bilm_tiny", "ner-input-bilm_tiny-vectors_glove"):
             elmo = model(name)["elmo"]
             assert (elmo["options_file"], elmo["weight_file"]) == (OTHER, None)
+
+    def test_word_vectors_of_the_config_are_in_no_variant_without(
+        self, training: FakeTraining, options: Options, words: Any
+    ) -> None:
+        key = "model.text_encoder.text_field_embedder.token_embedders.tokens.pretrained_file"
+        own, glove = words("own", 4), words("glove", 3)
+        given = options(VectorsOptions, seeds=(1,), word_vectors=glove, overrides={key: own})
+        compare_vectors(given)
+        found = {}
+        for name in training.started:
+            config = Params(json.loads((given.runs_folder / name / "config.json").read_text()))
+            found[name] = config.as_flat_dict()[key]
+        assert found == {
+            "ner-none-vectors_none-seed1": None,
+            "ner-none-vectors_glove-seed1": glove,
+            "ner-input-vectors_none-seed1": None,
+            "ner-input-vectors_glove-seed1": glove,
+        }
+
+    def test_files_whose_names_differ_in_their_ending_are_refused(
+        self, training: FakeTraining, options: Options, words: Any
+    ) -> None:
+        glove = Path(words("glove", 3))
+        wide = glove.with_suffix(".vec")
+        Path(words("wide", 3 + BiLM.from_files(OTHER).get_output_dim())).rename(wide)
+        given = {"word_vectors": str(glove), "wide_vectors": (str(wide),), "bilms": (OTHER,)}
+        with pytest.raises(ConfigurationError, match="have the name 'ner-none-vectors_glove-seed1"):
+            compare_vectors(options(VectorsOptions, **given))
+        assert training.started == []
 
     def test_without_word_vectors_only_bilms_are_compared(
         self, training: FakeTraining, options: Options

@@ -92,6 +92,13 @@ class TestEveryTask:
         )
         assert run.config["validation_dataset_reader"] == expected
         assert expected.get("reader", expected)["type"] == f"elmo_{task}"
+        # Nor do the batches of an epoch, where data of both kinds have one loader.
+        overrides = {"validation_data_loader": None, "validation_dataset_reader": None}
+        variant = Variant("no ELMo", placement="none", share=0.05, batches_per_epoch=3)
+        config = small(task, overrides).run_of(variant, seed=7).config
+        assert config["data_loader"]["batches_per_epoch"] == 3
+        assert "batches_per_epoch" not in config["validation_data_loader"]
+        assert config["validation_dataset_reader"]["type"] != "elmo_share" or task == "srl"
 
 
 def test_changes_come_after_overrides_of_the_same_keys() -> None:
@@ -141,7 +148,19 @@ def test_the_variables_that_the_config_and_its_imports_read_are_known(tmp_path: 
     "task, overrides, message",
     [
         ("ner", {"model.type.a": 1}, r"ner_small\.jsonnet: cannot be evaluated"),
-        ("ner", {"model.text_encoder.elmo": None}, r"placement is 'missing', and"),
+        (
+            "ner",
+            {"model.text_encoder.elmo": None},
+            r"text_encoder\.elmo is null, expected an object",
+        ),
+        ("ner", {"model.text_encoder": "x"}, r'model\.text_encoder is "x", expected an object'),
+        ("ner", {"trainer": "x"}, r'trainer is "x", expected an object'),
+        ("ner", {"data_loader": None}, r"data_loader is null, expected an object"),
+        (
+            "ner",
+            {"dataset_reader.token_indexers": None},
+            r"token_indexers is null, expected an obj",
+        ),
         ("ner", {f"{ELMO_KEY}.indexer": "other"}, "the reader lack 'other'"),
         ("squad", {"validation_dataset_reader": {"type": "elmo_squad"}}, "the reader lack 'elmo'"),
         ("ner", {f"{ELMO_KEY}.placement": "inside"}, r"placement is 'inside', .* one of none"),

@@ -82,6 +82,7 @@ class TestCompareSenses:
             ({"folds": 1}, "--folds: found 1, expected 2 or more"),
             ({"folds": 11}, r"bank\.jsonl: found .* 'river' \(10 different sentences\), 'mo"),
             ({"files": ("bank.jsonl", "bank.jsonl")}, "FILE: found bank, bank, expected files"),
+            ({"files": ("mean.jsonl",)}, "FILE: found the word mean, expected a file with anot"),
         ],
     )
     def test_options_are_checked_before_a_bilm_is_loaded(

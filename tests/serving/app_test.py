@@ -111,6 +111,7 @@ def asking(**changes: Any) -> Dict[str, Any]:
     [
         (NER, {}, 422, "expected exactly one of 'sentence', 'tokens', 'words'"),
         (NER, {"sentence": "a\ud83d"}, 422, "is valid Unicode"),
+        (NER, {"sentence": "a \ud83d " * 40}, 422, "is valid Unicode"),
         (NER, {"sentence": "a " * 61}, 413, "'sentence' has 61 tokens, expected at most 60"),
         (NER, {"tokens": ["a"] * 61}, 413, "'tokens' has 61 tokens, expected at most 60"),
         (COREF, {"sentences": [["a"] * 31] * 2}, 413, "'sentences' has 62 tokens"),

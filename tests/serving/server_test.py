@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
@@ -169,6 +170,26 @@ def test_connections_end_in_time(sent: bytes, words: WordsInContext) -> None:
                         is_open = False
                 assert not is_open
         finally:
+            server.should_exit = True
+            thread.join(60)
+
+
+def test_a_request_after_a_pause_is_answered(words: WordsInContext) -> None:
+    timeout = 0.1
+    app = make_app([], words, Limits(timeout=timeout))
+    with bound_socket("127.0.0.1", 0) as bound:
+        server = server_of(app, timeout)
+        thread = threading.Thread(target=server.run, args=([bound],))
+        thread.start()
+        try:
+            client = HTTPConnection("127.0.0.1", bound.getsockname()[1], timeout=60)
+            for _ in range(3):
+                client.request("GET", "/health")
+                assert client.getresponse().read() == b'{"status":"ok"}'
+                client.auto_open = 0  # the same connection
+                time.sleep(5 * timeout)  # longer than a request may take
+        finally:
+            client.close()
             server.should_exit = True
             thread.join(60)
 
