@@ -26,7 +26,7 @@ from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.layers import cosine_similarities
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.elmo import ScalarMix
+from elmo_plugin.modules.scalar_mix import ScalarMix
 
 LAYER_CHOICES = ("mix", "top", "all")
 

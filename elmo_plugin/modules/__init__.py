@@ -3,6 +3,7 @@ ELMo for task models: `ScalarMix` and `Elmo`. Modules that need AllenNLP must be
 `elmo_token_embedder`, `text_encoder`.
 """
 
-from elmo_plugin.modules.elmo import Elmo, ScalarMix
+from elmo_plugin.modules.elmo import Elmo
+from elmo_plugin.modules.scalar_mix import ScalarMix
 
 __all__ = ["Elmo", "ScalarMix"]

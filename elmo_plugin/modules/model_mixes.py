@@ -7,8 +7,9 @@ from torch.nn import Module
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.elmo import Elmo, ScalarMix
+from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
+from elmo_plugin.modules.scalar_mix import ScalarMix
 from elmo_plugin.modules.text_encoder import PlacedElmo
 
 

@@ -10,8 +10,8 @@ from allennlp.models import load_archive
 
 from elmo_plugin import BiLM
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.elmo import ScalarMix
 from elmo_plugin.modules.model_mixes import ArchivedMix
+from elmo_plugin.modules.scalar_mix import ScalarMix
 from elmo_plugin.report import weights as weights_report
 from elmo_plugin.report.figures import draw_weights
 from elmo_plugin.report.weights import WeightsOptions, default_name

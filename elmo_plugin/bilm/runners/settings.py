@@ -45,7 +45,8 @@ class InferenceSettings:
         100 MB.
     sentence_cache_mb : `float`, optional (default = 250)
         On a CPU, MB of memory for the activations of sentences that training reads again in each epoch; 0 for
-        none. A token of the paper's model takes 12 kB, one of `elmo_mini` 3 kB. Prediction keeps none.
+        none. A token of the paper's model takes 12 kB, one of `elmo_mini` 3 kB. An `Elmo` that has
+        only run in `eval` mode keeps none.
 
     # Raises
 

@@ -1,10 +1,11 @@
-"""The convolutions of the character encoder in C++, with their gradients: character_encoder.h."""
+"""The character encoder in C++, and its convolutions with their gradients: character_encoder.h."""
 
 import ctypes
-from typing import List, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Sequence, Tuple, cast
 
 import torch
 from torch import Tensor
+from torch.nn import Conv1d, Linear
 
 from elmo_plugin.bilm.simd.library import (
     addresses,
@@ -13,10 +14,78 @@ from elmo_plugin.bilm.simd.library import (
     most_threads,
     num_threads_for,
 )
-from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, c_matrix, in_panels
+from elmo_plugin.bilm.simd.panels import TYPES, CMatrix, PanelMatrix, c_matrix, in_panels
+
+if TYPE_CHECKING:
+    from elmo_plugin.bilm.character_encoder import CharacterEncoder, Highway
 
 # About the number of windows of a word, to choose the number of threads.
 WINDOWS_PER_WORD = 10
+
+
+class PanelEncoder:
+    """A character encoder packed for a vector unit. Convolutions are float32 in every precision."""
+
+    def __init__(self, encoder: "CharacterEncoder", precision: str, unit: str) -> None:
+        def packed(*linears: Linear) -> PanelMatrix:
+            weights, biases = zip(*((linear.weight, linear.bias) for linear in linears))
+            return in_panels(weights, precision, unit, biases)
+
+        self._unit = unit
+        self._element_size = TYPES[precision].itemsize
+        embedding = encoder.character_embedding.weight.detach()
+        self._embedding = embedding.clone(memory_format=torch.contiguous_format)
+        convolutions = [cast(Conv1d, module) for module in encoder.convolutions]
+        self._widths = [convolution.kernel_size[0] for convolution in convolutions]
+        self._counts = [convolution.out_channels for convolution in convolutions]
+        self._convolutions = [
+            convolution_in_panels(one.weight, cast(Tensor, one.bias), unit) for one in convolutions
+        ]
+        # A panel holds the transform of two vectors of columns, then their carry gates.
+        self._highways = [
+            packed(highway.transform, highway.carry)
+            for highway in cast("List[Highway]", list(encoder.highways))
+        ]
+        self._projection, self._output_dim = None, sum(self._counts)
+        if isinstance(encoder.projection, Linear):
+            self._projection = packed(encoder.projection)
+            self._output_dim = encoder.projection.out_features
+        self._uses_tanh = encoder.activation is torch.tanh
+        linears = [*self._highways, *([self._projection] if self._projection else [])]
+        self._multiplications_per_word = multiplications_per_word(self._convolutions) + sum(
+            linear.panels.numel() for linear in linears
+        )
+
+    def struct(self) -> "CEncoder":
+        """Return what C++ reads, see `c_matrix`."""
+        return CEncoder(
+            *addresses((self._embedding, self._embedding.shape)),
+            *self._embedding.shape,
+            sum(self._counts),
+            self._output_dim,
+            c_convolutions(self._convolutions, self._widths, self._counts),
+            len(self._convolutions),
+            (CMatrix * len(self._highways))(*map(c_matrix, self._highways)),
+            len(self._highways),
+            c_matrix(self._projection),
+            self._uses_tanh,
+        )
+
+    def __call__(self, words: Tensor) -> Tensor:
+        """Return the vectors of words, `(num_words, output_dim)`, from `(num_words, num_characters)`."""
+        words = words.long().contiguous()
+        vectors = self._embedding.new_empty(words.size(0), self._output_dim)
+        words_and_vectors = c_words(words)
+        (words_and_vectors.vectors,) = addresses((vectors, vectors.shape))
+        call(
+            self._unit,
+            "encode_words",
+            self._element_size,
+            ctypes.byref(self.struct()),
+            ctypes.byref(words_and_vectors),
+            num_threads_for(words.size(0) * self._multiplications_per_word),
+        )
+        return vectors
 
 
 def pool_words(
