@@ -7,9 +7,12 @@ from typing import Any, Dict
 import pytest
 import torch
 from allennlp.commands.train import train_model
-from allennlp.data import DatasetReader, Vocabulary
+from allennlp.data import DatasetReader, Instance, TokenIndexer, Vocabulary
+from allennlp.data.fields import TextField
+from allennlp.data.tokenizers import Token
 from allennlp.models import Model
 from allennlp.modules import Seq2SeqEncoder
+from allennlp.modules.token_embedders import TokenEmbedder
 from allennlp.training.optimizers import Optimizer
 
 from elmo_plugin import BiLM
@@ -106,6 +109,24 @@ def test_a_config_builds_its_model(name: str, variant: str, tmp_path: Path) -> N
         # Of two mixes of three layers, beside the squares of all other parameters.
         terms = sum(parameter.numel() for parameter in model.parameters())
         assert_close(penalty - before, 0.5 * 2 * 3, terms, float(penalty), torch.float32)
+
+
+@pytest.mark.parametrize(
+    "name", ["ner", "ner_small", "squad", "squad_small", "coref", "coref_small"]
+)
+def test_characters_of_short_words_are_read(name: str) -> None:
+    config = published_experiment(name)
+    indexer = config["dataset_reader"]["token_indexers"]["token_characters"]
+    embedders = config["model"]["text_encoder"]["text_field_embedder"]["token_embedders"]
+    words = [Token("I"), Token("a"), Token("London")]
+    field = TextField(words, {"characters": TokenIndexer.from_params(indexer)})
+    vocab = Vocabulary.from_instances([Instance({"words": field})])
+    field.index(vocab)
+    characters = field.as_tensor(field.get_padding_lengths())["characters"]["token_characters"]
+    embedder = TokenEmbedder.from_params(embedders["token_characters"], vocab=vocab).eval()
+    # They differ, and each is more than zeros.
+    vectors = torch.cat([embedder(characters[None])[0], embedder(characters[None])[0] * 0])
+    assert len(vectors.unique(dim=0)) == len(words) + 1
 
 
 @pytest.mark.parametrize("task", WORD_DIMS)

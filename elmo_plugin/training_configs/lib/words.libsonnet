@@ -12,9 +12,18 @@
     },
   },
 
-  // Words need at least as many characters as the widest filter.
+  // With marks around it: AllenNLP's encoder leaves out windows with padding, and a word that is shorter than a filter
+  // would have zeros for it.
   character_indexers(widest_filter):: {
-    token_characters: { type: 'characters', min_padding_length: widest_filter },
+    local num_marks = std.floor(widest_filter / 2),
+    token_characters: {
+      type: 'characters',
+      min_padding_length: widest_filter,
+      character_tokenizer: {
+        start_tokens: std.repeat(['<w>'], num_marks),
+        end_tokens: std.repeat(['</w>'], num_marks),
+      },
+    },
   },
 
   // Convolutions over the characters of a word, with the maximum over time.
