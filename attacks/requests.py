@@ -43,7 +43,7 @@ LIMITS = Limits(max_body=4000, max_tokens=60, timeout=1.0)
 # less.
 BATCH_ACCURACY = 1e-5
 ADDRESS = b"127.0.0.1:8000"
-KEEP_ALIVE = 5.0  # seconds: uvicorn's default
+KEEP_ALIVE = 1.0  # seconds that a connection may be idle, for a `timeout` of a second
 
 # Hosts and origins, and whether they are served: by RFC 6454 an origin is scheme, host and port.
 PAGES: List[Tuple[bytes, bytes, bool]] = [

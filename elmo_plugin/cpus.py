@@ -10,8 +10,8 @@ from typing import Dict, NamedTuple, Tuple
 # A reading takes 10 to 20 microseconds for each thread.
 SECONDS_BETWEEN_READINGS = 0.5
 
-# Of the time that threads want to run. On a machine without other work they wait for about a hundredth of it;
-# beside a busy process for each CPU, for a third or half.
+# A share of the time that threads want to run. On a machine without other work they wait for a hundredth of
+# it; beside a busy process for each CPU, for a third or half.
 CROWDED_SHARE = 0.2
 
 

@@ -198,13 +198,16 @@ def test_a_library_that_cannot_be_compiled_is_an_error_in_a_wheel_to_publish(
     build_wheel: Build,
 ) -> None:
     with pytest.raises(subprocess.CalledProcessError):
-        build_wheel(MACHINE, unknown="-mavx512bf16|-march=armv8.2-a+dotprod")
+        build_wheel(MACHINE, unknown="-*")  # of any: all are compiled at once
 
 
 @pytest.mark.parametrize(
     "unknown, lacking",
     [
-        ("-mavx512bf16|-march=armv8.2-a+dotprod", ["avx512_bf16", "neon_dotprod"]),
+        (
+            "-mavx512f|-march=armv8.2-a+dotprod",
+            ["amx", "avx512_bf16", "avx512_vnni", "avx512", "neon_dotprod"],
+        ),
         ("-*", [unit.name for unit in VECTOR_UNITS]),
     ],
 )
@@ -248,7 +251,6 @@ def test_it_runs_in_an_environment_of_its_dependencies(wheel: Path, tmp_path: Pa
         sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel
     )
     elmo = environment / "bin" / "elmo"
-    assert run(elmo, "--version") == f"elmo_plugin {__version__}\n"
     assert re.search(r"^elmo_mini +biLM ", run(elmo, "models"), re.MULTILINE)
     run(python, "-c", SNIPPET)
     expected = ElmoEmbedder("elmo_mini", kernel="reference").embed_sentence(["Hello", "world"])

@@ -25,10 +25,10 @@ class Batch(NamedTuple):
 
     mask : `Tensor`
         `(batch_size, timesteps + 2)`, `True` at words and sentence marks.
-    types : `Tensor`
-        `(num_types, 50)`, the distinct words, sentence marks included.
-    type_of : `Tensor`
-        `(num_tokens,)`, the row in `types` of each packed token.
+    words : `Tensor`
+        `(num_words, 50)`, the distinct words, sentence marks included.
+    word_of : `Tensor`
+        `(num_tokens,)`, the row in `words` of each packed token.
     packing : `Packing`
         Of the distinct sentences, sentence marks included.
     sentence_of : `Tensor`, optional
@@ -36,8 +36,8 @@ class Batch(NamedTuple):
     """
 
     mask: Tensor
-    types: Tensor
-    type_of: Tensor
+    words: Tensor
+    word_of: Tensor
     packing: "Packing"
     sentence_of: Optional[Tensor]
 
@@ -59,7 +59,7 @@ def run_batch(
     marks : `Tensor`
         As for `read_batch`.
     encode : `Callable[[Tensor], Tensor]`
-        From distinct words, `(num_types, 50)`, to their vectors, `(num_types, projection_dim)`.
+        From distinct words, `(num_words, 50)`, to their vectors, `(num_words, projection_dim)`.
     run_all_layers : `Callable`
         `run_layers` of the biLM: of inputs, step sizes and initial states, `None` for zeros.
     states : `CarriedStates`, optional
@@ -82,8 +82,8 @@ def run_batch(
         return {"activations": activations, "mask": output["mask"][:0]}
     batch = read_batch(character_ids, mask, marks, merge_sentences=states is None)
     packing = batch.packing
-    vectors = encode(batch.types)
-    tokens = vectors.index_select(0, batch.type_of)  # (num_tokens, projection_dim)
+    vectors = encode(batch.words)
+    tokens = vectors.index_select(0, batch.word_of)  # (num_tokens, projection_dim)
     layers, final_states = run_all_layers(
         [tokens, tokens.index_select(0, packing.reverse)],
         packing.step_sizes,
@@ -119,22 +119,22 @@ def read_batch(character_ids: Tensor, mask: Tensor, marks: Tensor, merge_sentenc
     """
     lengths = mask.sum(dim=1)
     batch_size, timesteps = mask.shape
-    # index: (num_words + 2,), the type of each word and of the two marks
-    types, index = distinct_words(torch.cat([character_ids[mask].long(), marks]))
-    # (batch_size, timesteps + 2): which type stands where, -1 at padding.
-    type_at = index.new_full((batch_size, timesteps + 2), -1)
-    type_at[:, 0] = index[-2]
-    type_at[:, 1:-1][mask] = index[:-2]
-    type_at[torch.arange(batch_size, device=index.device), lengths + 1] = index[-1]
-    mask_with_boundaries = type_at >= 0
+    # index: (num_tokens + 2,), the place in `words` of each token and of the two marks
+    words, index = distinct_words(torch.cat([character_ids[mask].long(), marks]))
+    # (batch_size, timesteps + 2): which of the words stands where, -1 at padding.
+    word_at = index.new_full((batch_size, timesteps + 2), -1)
+    word_at[:, 0] = index[-2]
+    word_at[:, 1:-1][mask] = index[:-2]
+    word_at[torch.arange(batch_size, device=index.device), lengths + 1] = index[-1]
+    mask_with_boundaries = word_at >= 0
     sentence_of: Optional[Tensor] = None
     if merge_sentences and batch_size > 1:
-        distinct, inverse = torch.unique(type_at, dim=0, return_inverse=True)
+        distinct, inverse = torch.unique(word_at, dim=0, return_inverse=True)
         if distinct.size(0) < batch_size:
-            type_at, sentence_of = distinct, inverse
-    packing = Packing.from_lengths((type_at >= 0).sum(dim=1), timesteps + 2)
-    type_of = type_at[packing.row, packing.step]
-    return Batch(mask_with_boundaries, types, type_of, packing, sentence_of)
+            word_at, sentence_of = distinct, inverse
+    packing = Packing.from_lengths((word_at >= 0).sum(dim=1), timesteps + 2)
+    word_of = word_at[packing.row, packing.step]
+    return Batch(mask_with_boundaries, words, word_of, packing, sentence_of)
 
 
 def run_layers(
@@ -237,7 +237,7 @@ def check_padding(mask: Tensor, lengths: Tensor) -> None:
 
 def distinct_words(words: Tensor) -> Tuple[Tensor, Tensor]:
     """
-    Find the word types among the rows of `words`, exactly.
+    Find the distinct rows of `words`, exactly.
 
     # Parameters
 
@@ -246,8 +246,8 @@ def distinct_words(words: Tensor) -> Tuple[Tensor, Tensor]:
 
     # Returns
 
-    The types, `(num_types, num_characters)`, and for every word the index of its type, `(num_words,)`:
-    `types[index]` equals `words`.
+    The distinct words, `(num_distinct, num_characters)`, and for every word its index among them,
+    `(num_words,)`: `distinct[index]` equals `words`.
     """
     # Sorting one hash per word is many times faster than sorting rows of 50 characters.
     hashes = (words * _multipliers(words)).sum(dim=1)
@@ -255,11 +255,11 @@ def distinct_words(words: Tensor) -> Tuple[Tensor, Tensor]:
     example = words.new_zeros(unique_hashes.size(0)).scatter_(
         0, index, torch.arange(words.size(0), device=words.device)
     )
-    types = words[example]
-    if not torch.equal(types[index], words):
+    distinct = words[example]
+    if not torch.equal(distinct[index], words):
         # Two words share a hash: next to impossible, and then the slow way is still right.
-        types, index = torch.unique(words, dim=0, return_inverse=True)
-    return types, index
+        distinct, index = torch.unique(words, dim=0, return_inverse=True)
+    return distinct, index
 
 
 @dataclass(frozen=True)

@@ -250,11 +250,11 @@ class BiLM(torch.nn.Module):
 
         # Raises
 
-        `ConfigurationError` as `FrozenBiLM.of`.
+        `ConfigurationError` as `FrozenBiLM.from_bilm`.
         """
         from elmo_plugin.bilm.frozen import FrozenBiLM, InferenceSettings
 
-        frozen = FrozenBiLM.of(self, InferenceSettings.of(settings))
+        frozen = FrozenBiLM.from_bilm(self, InferenceSettings.from_dict(settings))
         frozen.weights_sha256 = weights_checksum(self)
         return frozen
 

@@ -6,7 +6,7 @@ import numpy
 import torch
 from torch import Tensor
 
-# Of every biLM: a word is at most 48 bytes between two word marks.
+# The same in every biLM: a word is at most 48 bytes between two word marks.
 MAX_CHARACTERS_PER_TOKEN = 50
 
 # Bytes, begin and end of a sentence, begin and end of a word, padding within a word; and 0, no word.

@@ -165,8 +165,8 @@ def check_word_vectors(elmo: Any, unused: Any) -> None:
     if vectors is None or elmo._spellings is None:
         return
     with torch.no_grad():
-        types, index = distinct_words(elmo._spellings[1:])
-        expected = elmo._elmo_lstm.character_encoder(types)[index]
+        distinct, index = distinct_words(elmo._spellings[1:])
+        expected = elmo._elmo_lstm.character_encoder(distinct)[index]
         found = vectors[1:].to(expected)
     # AllenNLP's own differ by rounding, at values of about 1.
     if found.shape != expected.shape or not torch.allclose(found, expected, rtol=0, atol=1e-3):

@@ -123,7 +123,7 @@ class FrozenBiLM:
 
         `ConfigurationError` as `BiLM.from_files`, and for an impossible setting.
         """
-        checked = InferenceSettings.of(settings)
+        checked = InferenceSettings.from_dict(settings)
         device = torch.device(device)
         # Fails before files are downloaded.
         choose_runner(checked.kernel, checked.precision, device)
@@ -148,7 +148,7 @@ class FrozenBiLM:
         return frozen
 
     @classmethod
-    def of(cls, bilm: BiLM, settings: InferenceSettings) -> "FrozenBiLM":
+    def from_bilm(cls, bilm: BiLM, settings: InferenceSettings) -> "FrozenBiLM":
         """
         Copy the weights of a biLM.
 
@@ -219,8 +219,8 @@ class FrozenBiLM:
     def _run(self, character_ids: Tensor, states: Optional[CarriedStates] = None) -> Output:
         return run_batch(character_ids, self._marks, self._encode, self.run_layers, states)
 
-    def _encode(self, types: Tensor) -> Tensor:
-        return self.words.read(types, self._runner.encode)
+    def _encode(self, words: Tensor) -> Tensor:
+        return self.words.read(words, self._runner.encode)
 
     def run_layers(
         self,
@@ -264,36 +264,36 @@ class WordVectors:
     def __reduce__(self) -> Tuple[Any, ...]:
         return WordVectors, (self.capacity,)
 
-    def read(self, types: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
+    def read(self, words: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
         """
-        Return the vectors of distinct words, `(num_types, dim)`: known ones from the table, the others by one
+        Return the vectors of distinct words, `(num_words, dim)`: known ones from the table, the others by one
         call of `encode`, which must be the same function in each call.
 
         # Parameters
 
-        types : `Tensor`
-            `(num_types, 50)`, character ids.
+        words : `Tensor`
+            `(num_words, 50)`, character ids.
         encode : `Callable[[Tensor], Tensor]`
             From `(n, 50)` to `(n, dim)`.
         """
         if self.capacity == 0:
-            return encode(types)
-        words = [row.tobytes() for row in types.to("cpu", torch.int16).numpy()]
+            return encode(words)
+        keys = [row.tobytes() for row in words.to("cpu", torch.int16).numpy()]
         row_of_word, table = self._rows_and_table
-        rows = [row_of_word.get(word, -1) for word in words]
+        rows = [row_of_word.get(key, -1) for key in keys]
         unknown = [number for number, row in enumerate(rows) if row < 0]
-        if table is None or len(unknown) == len(words):
-            vectors = new_vectors = encode(types)
+        if table is None or len(unknown) == len(keys):
+            vectors = new_vectors = encode(words)
         else:
-            vectors = table.index_select(0, _index(rows, types.device).clamp_(min=0))
+            vectors = table.index_select(0, _index(rows, words.device).clamp_(min=0))
             if not unknown:
                 return vectors
-            unknown_index = _index(unknown, types.device)
-            new_vectors = encode(types.index_select(0, unknown_index))
+            unknown_index = _index(unknown, words.device)
+            new_vectors = encode(words.index_select(0, unknown_index))
             vectors.index_copy_(0, unknown_index, new_vectors)
         if self._entering.acquire(blocking=False):
             try:
-                self._enter([words[number] for number in unknown], new_vectors)
+                self._enter([keys[number] for number in unknown], new_vectors)
             finally:
                 self._entering.release()
         return vectors
@@ -415,7 +415,8 @@ class CurrentSnapshot:
     def __reduce__(self) -> Tuple[Any, ...]:
         return CurrentSnapshot, (self.settings,)
 
-    def of(self, bilm: BiLM) -> Optional[FrozenBiLM]:
+    @eager
+    def get(self, bilm: BiLM) -> Optional[FrozenBiLM]:
         """Return the snapshot to run in place of the biLM; `None` if its modules have to run."""
         if self.settings.precision == "float32" and torch.is_autocast_enabled(
             bilm.marks.device.type
@@ -439,7 +440,7 @@ class CurrentSnapshot:
             return None
         # Noted before weights are copied: a change from now on is seen.
         composition = _Composition(bilm)
-        frozen = FrozenBiLM.of(bilm, self.settings)
+        frozen = FrozenBiLM.from_bilm(bilm, self.settings)
         logger.info(
             "The frozen biLM runs in %s on the %s kernel (%s).",
             frozen.precision,

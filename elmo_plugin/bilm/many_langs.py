@@ -25,7 +25,7 @@ from elmo_plugin.files.text import decoded_lines, open_text, read_json
 
 logger = logging.getLogger(__name__)
 
-# Of the published models, whose config.json names a file that is not among theirs.
+# The sizes of the published models, whose config.json names a file that is not among theirs.
 _PUBLISHED_CONFIG = "cnn_50_100_512_4096_sample.json"
 _PUBLISHED_SIZES = """{
   "encoder": {

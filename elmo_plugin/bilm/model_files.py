@@ -33,7 +33,7 @@ CHARACTERS_NAME, WORDS_NAME = "char.dic", "word.dic"
 TOKEN_EMBEDDER_NAME, ENCODER_NAME = "token_embedder.pkl", "encoder.pkl"
 MANY_LANGS_NAMES = (CHARACTERS_NAME, WORDS_NAME, TOKEN_EMBEDDER_NAME, ENCODER_NAME)
 
-# Of the files in a .zip that are extracted.
+# Endings of the files in a .zip that are extracted.
 _SUFFIXES = (".json", ".hdf5", ".dic", ".pkl")
 MAX_FILES = 100  # of these, in a zip: each is synced to the disk, which takes milliseconds
 

@@ -59,7 +59,7 @@ _ENCODER_LAYOUT = (
     (r"character_encoder\.projection\.weight", "CNN_proj/W_proj", _transposed),
     (r"character_encoder\.projection\.bias", "CNN_proj/b_proj", _same),
 )
-# Of this package: bilm-tf has no such encoder.
+# This package's own: bilm-tf has no such encoder.
 _MANY_LANGS_ENCODER_LAYOUT = ((r"character_encoder\.(.+)", rf"{MANY_LANGS_GROUP}/\1", _same),)
 _LSTM_LAYOUT = tuple(
     (

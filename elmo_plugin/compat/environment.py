@@ -10,7 +10,7 @@ INSTALL_ALLENNLP = "pip install --no-deps allennlp==2.10.1"
 # A published pair; torchvision works only with the torch that it was built for.
 INSTALL_TORCH_PAIR = "pip install torch==2.12.1 torchvision==0.27.1"
 
-# Of each package the versions that AllenNLP works with, and the command that installs one of them.
+# For each package, the versions that AllenNLP works with, and the command that installs one of them.
 REQUIREMENTS = {
     # The patches are for a `torch.load` that by default refuses other values than tensors.
     "torch": (">=2.6", INSTALL_TORCH_PAIR),

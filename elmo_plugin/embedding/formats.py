@@ -85,7 +85,7 @@ def format_of(output: FileName, format: Optional[str] = None) -> str:
 class OutputFormat(ABC):
     """A format of the output and of its parts. Can be pickled, to be sent to workers."""
 
-    # Of the vectors of one token, or of one sentence if they are pooled: `(dim,)` or `(num_layers, dim)`.
+    # Shape of the vectors of a token, or of a sentence if they are pooled: `(dim,)` or `(num_layers, dim)`.
     vector_shape: Tuple[int, ...]
     # Whether there is one vector for each sentence, in place of one for each token.
     is_pooled: bool = False

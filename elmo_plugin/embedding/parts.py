@@ -237,7 +237,7 @@ class PartialOutput:
         if not self.folder.exists():
             return
         names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else [""]
-        # Of a run that was killed before it wrote its settings there are these files.
+        # A run that was killed before it wrote its settings has left only these files.
         is_own = all(name.startswith((LOCK_NAME, f".{_RUN_NAME}")) for name in names)
         if _RUN_NAME not in names and not is_own:
             raise ConfigurationError(

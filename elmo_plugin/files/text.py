@@ -15,9 +15,9 @@ from elmo_plugin.errors import ConfigurationError
 
 FileName = Union[str, PathLike]
 
-# Of a file that is read as a whole: options, configs, metrics and descriptions have some kilobytes.
+# The largest file that is read as a whole: options, configs, metrics and descriptions have some kilobytes.
 MAX_BYTES = 10_000_000
-# Of JSON. More levels would exceed Python's limit of recursion where values are copied or written.
+# Levels of JSON. More would exceed Python's limit of recursion where values are copied or written.
 MAX_DEPTH = 100
 # About 180,000 English words: longer than any sentence, and a bound on memory for files without line feeds.
 MAX_LINE_BYTES = 1_000_000

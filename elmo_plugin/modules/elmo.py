@@ -117,7 +117,7 @@ class Elmo(torch.nn.Module):
                 "vocab_to_cache is an empty list, expected words, the first of them the padding. Leave it "
                 "out to read every word from its characters."
             )
-        settings = InferenceSettings.of(inference)
+        settings = InferenceSettings.from_dict(inference)
         if requires_grad and settings.precision != "float32":
             raise ConfigurationError(
                 f"precision is '{settings.precision}' with requires_grad, but lower precisions are for a "
@@ -197,7 +197,7 @@ class Elmo(torch.nn.Module):
         bilm = self._elmo_lstm
         if isinstance(bilm, FrozenBiLM):
             return bilm
-        return self._snapshot.of(bilm) if isinstance(bilm, BiLM) else None
+        return self._snapshot.get(bilm) if isinstance(bilm, BiLM) else None
 
     @property
     def scalar_mixes(self) -> List[ScalarMix]:

@@ -23,7 +23,7 @@ from elmo_plugin.pretraining.model import BiLMTrainingModel
 
 logger = logging.getLogger(__name__)
 
-# Of glibc's malloc.h: how many tensors have memory of their own, and how much free memory is too much.
+# In glibc's malloc.h: how many tensors have memory of their own, and how much free memory is too much.
 M_MMAP_MAX, M_TRIM_THRESHOLD = -4, -1
 
 METRICS_BEFORE_NAME = "metrics_before.json"
@@ -53,7 +53,7 @@ class BiLMStateCallback(TrainerCallback):
         # The states of all workers: of the checkpoint that was loaded, and for the next one.
         self._loaded: List[Dict[str, Any]] = []
         self._gathered: List[Dict[str, Any]] = []
-        # Of the epoch. The trainer's own sum of losses starts from zero after recovery.
+        # Sums over the epoch. The trainer's own sum of losses starts from zero after recovery.
         self._loss_sum = 0.0
         self._num_batches = 0
         self._metrics: Dict[str, Any] = {}  # of the last complete epoch

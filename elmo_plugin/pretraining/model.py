@@ -340,8 +340,8 @@ class BiLMTrainingModel(Model):
 
     def _encode(self, words: Tensor) -> Tensor:
         """Return the vectors of words. benchmarks/training.py replaces this method."""
-        types, index = distinct_words(words.long())
-        return self.bilm.character_encoder(types)[index]
+        distinct, index = distinct_words(words.long())
+        return self.bilm.character_encoder(distinct)[index]
 
     def _states_for(self, num_rows: int) -> CarriedStates:
         states = self._states[self.training]

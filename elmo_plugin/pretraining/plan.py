@@ -19,7 +19,7 @@ from elmo_plugin.pretraining.text import (
     PreparedText,
 )
 
-# Of the folder of a training.
+# Names in the folder of a training.
 PLAN_NAME, CONFIG_NAME, RUN_NAME = "plan.json", "config.jsonnet", "run"
 
 # Rows of a batch: the most that leave a training so many updates.

@@ -197,7 +197,7 @@ class StreamDataLoader(DataLoader):
         files = find_corpus(data_path)
         shares = [CorpusShare(files, rank, self._world_size) for rank in range(self._world_size)]
         self._share = shares[self._rank]
-        # Of each worker in one direction: words and sentence ends.
+        # For each worker, in one direction: words and sentence ends.
         self._num_predictions = [
             sum(len(words) + 1 for words in Tqdm.tqdm(share.ordered(), desc="counting words"))
             for share in shares

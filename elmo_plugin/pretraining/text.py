@@ -19,7 +19,7 @@ from elmo_plugin.errors import ConfigurationError
 TRAIN_PATTERN, HELDOUT_NAME = "text/train-*.txt.gz", "text/heldout.txt"
 
 MAX_HELDOUT_SENTENCES = 2000
-# Of the sentences. Whole files are held out if there are so many that a file is about this share.
+# A share of the sentences. Whole files are held out if there are so many that a file is about this share.
 HELDOUT_SHARE = 0.05
 
 # A file of sentences of ordinary length has some 13 MB, which training holds in memory for each direction.

@@ -91,7 +91,7 @@ def resampled_scores(counts: numpy.ndarray) -> numpy.ndarray:
 def score(sums: numpy.ndarray) -> numpy.ndarray:
     """Return the mean of the F1s of sums of counts: from `(..., num_fractions, 4)` to `(...)`."""
     correct, num_predicted, found, num_gold = numpy.moveaxis(sums, -1, 0)
-    # Of precision correct / num_predicted and recall found / num_gold; 0 if nothing is correct.
+    # From precision correct / num_predicted and recall found / num_gold; 0 if nothing is correct.
     denominator = correct * num_gold + found * num_predicted
     f1 = 2 * correct * found / numpy.where(denominator > 0, denominator, 1.0)
     return f1.mean(axis=-1)

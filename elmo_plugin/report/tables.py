@@ -105,7 +105,7 @@ def write_report(
         table = json.loads(without_machine_paths(json.dumps(table, ensure_ascii=False)))
         contents = {
             ".md": _markdown(table),
-            # Of the plain numbers: a count beside an empty cell stays a whole number.
+            # Made from the plain numbers: a count beside an empty cell stays a whole number.
             ".csv": pandas.DataFrame(table["rows"], None, table["columns"], object).to_csv(
                 index=False
             ),

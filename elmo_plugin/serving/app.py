@@ -163,7 +163,7 @@ def _described_problem(problem: Dict[str, Any]) -> str:
     _, *field = problem["loc"]  # the first part is "body"
     if not field:
         return f"The body{found}: {problem['msg']}"
-    # Of what follows the field only indices: other parts name members of a union.
+    # Only the indices of what follows the field: other parts name members of a union.
     indices = "".join(f"[{part}]" for part in field[1:] if isinstance(part, int))
     return f"'{field[0]}'{indices}{found}: {problem['msg']}"
 

@@ -59,7 +59,7 @@ def named_archives(words: Sequence[str]) -> Dict[str, str]:
     archives: Dict[str, str] = {}
     for word in words or task_model_names():
         name, equals, archive = word.partition("=")
-        if not equals:
+        if not equals or Path(word).exists():
             path = Path(word).absolute()
             folder_or_file = path.parent if path.name == "model.tar.gz" else path
             name, archive = folder_or_file.name.removesuffix(".tar.gz"), word
@@ -138,6 +138,7 @@ def server_of(app: Any, timeout: float) -> Any:
         access_log=False,
         server_header=False,
         lifespan="on",
+        timeout_keep_alive=min(5, math.ceil(timeout)),
         timeout_graceful_shutdown=math.ceil(timeout) + 5,  # requests end before that
     )
     return uvicorn.Server(config)

@@ -21,8 +21,7 @@ from elmo_plugin.files.json_input import (
 )
 from elmo_plugin.tasks.reading import RuleBasedTokenizer
 
-# Of instances that are predicted together, with padding. More are sorted by length and predicted in several
-# batches.
+# The most in a batch, with padding. More instances are sorted by length and predicted in several batches.
 _MAX_TOKENS = 4096
 
 

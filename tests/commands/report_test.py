@@ -61,6 +61,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = [line for line in result.stdout.splitlines() if line.startswith("results/")]
     assert len(names) == 11 and all((folder / name).is_file() for name in names)
     assert re.search(r"100%.* 2/2 ", result.stderr)
+    [log] = (folder / "results" / "runs").glob("ner-both-*.log")
+    assert "The frozen biLM runs in float32" in log.read_text()
     return folder / "results"
 
 

@@ -21,7 +21,6 @@ from tests.tasks.task_testing import FIXTURES, overfitted_archive
 
 TINY = FIXTURES / "ner" / "tiny"
 MIX = "text_encoder.elmo.elmo.scalar_mix"
-EMBEDDER = "model.text_encoder.text_field_embedder.token_embedders.elmo"
 
 
 @pytest.fixture(scope="module")

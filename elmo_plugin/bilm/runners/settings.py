@@ -80,7 +80,7 @@ class InferenceSettings:
                 raise ConfigurationError(f"{name} is {size!r}, expected {unit}, or 0 for no cache.")
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "InferenceSettings":
+    def from_dict(cls, values: Mapping[str, Any]) -> "InferenceSettings":
         """
         Check the keywords of a caller or the keys of a config.
 

@@ -18,7 +18,7 @@ from elmo_plugin.bilm.steps import (
     blocks_of_steps,
 )
 
-# Of each direction, products of inputs are kept for about this many tokens: in float32 64 MiB at 4 x 4096
+# Products of inputs are kept for about this many tokens of each direction: in float32 64 MiB at 4 x 4096
 # gates.
 TOKENS_PER_BLOCK = 1024
 

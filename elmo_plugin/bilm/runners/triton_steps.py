@@ -48,7 +48,7 @@ class Blocks(NamedTuple):
         return min(self.most_rows, max(FEWEST_ROWS, 1 << (num_rows - 1).bit_length()))
 
 
-# Of a product on tensor cores.
+# The fewest rows of a product on tensor cores.
 FEWEST_ROWS = 16
 
 HIDDEN_BLOCKS = Blocks(columns=32, depth_bytes=128, most_rows=64, num_stages=3)

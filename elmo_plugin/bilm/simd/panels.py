@@ -77,7 +77,7 @@ def in_panels(
     panel_columns, tile_columns = library.panel_columns(), library.tile_columns()
     weights, dtype = [weight.detach() for weight in weights], TYPES[precision]
     num_outputs, depth = weights[0].shape
-    # Of one output, so many neighbours are multiplied together.
+    # So many neighbours of one output are multiplied together.
     neighbours = 4 // dtype.itemsize
     extra_depth = -depth % library.depth_multiple(dtype.itemsize)
     per_panel = panel_columns // len(weights)

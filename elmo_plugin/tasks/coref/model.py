@@ -28,7 +28,8 @@ from elmo_plugin.tasks.coref.spans import (
 from elmo_plugin.tasks.metrics import Counts
 from elmo_plugin.tasks.models import check_positive
 
-# Numbers of spans that are scored, and of sentences that are encoded, at once. Affect only time and memory.
+# Numbers of spans that are scored, and of sentences that are encoded, at once. They affect only time and
+# memory, unless ELMo normalises layers over the sentences of a block.
 _SPANS_PER_BLOCK = 1024
 _SENTENCES_PER_BLOCK = 64
 

@@ -127,7 +127,12 @@ class SrlTagger(Tagger):
         if tags is not None:
             output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask) + finder_loss
             if "tags" in output:
-                self._measure(output["tags"], tags)
+                # Sentences without a predicate, which only the finder reads, have no arguments.
+                has_predicate = predicate_indicator.any(dim=1)
+                measured = [
+                    best for best, has in zip(output["tags"], has_predicate.tolist()) if has
+                ]
+                self._measure(measured, tags[has_predicate])
         return output
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:

@@ -51,6 +51,23 @@ def test_arguments_of_the_best_tags_are_measured(data):
     assert model.get_metrics() == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
 
 
+def test_sentences_without_a_predicate_are_not_measured(data):
+    """The finder learns from them; they have no arguments."""
+    instances, vocab = data
+    model = build_tiny("srl", vocab, finder_dim=4).eval()
+    batch = as_tensors(instances, vocab)
+    model(**batch)
+    expected = model.get_metrics(reset=True)
+    none = {key: value.clone() for key, value in batch.items() if isinstance(value, torch.Tensor)}
+    none["predicate_indicator"].zero_()
+    none["tags"].fill_(vocab.get_token_index("O", "labels"))
+    model(**batch)
+    model(**{**batch, **none})
+    found = model.get_metrics(reset=True)
+    names = [name for name in expected if "predicate" not in name]
+    assert {name: found[name] for name in names} == {name: expected[name] for name in names}
+
+
 def test_a_text_encoder_without_room_for_the_predicate_is_refused(data):
     message = r"text_encoder\.feature_dim is 0, expected the wid"
     with pytest.raises(ConfigurationError, match=message):
