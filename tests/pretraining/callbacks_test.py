@@ -57,7 +57,6 @@ OF_TWO_WORKERS = {
 # When training is interrupted: epoch, and number of batches in it. Every fourth batch of an epoch is saved,
 # and its end. The number of batches of an epoch depends on the order of sentences.
 IN_FIRST_EPOCH = (0, 6)
-BETWEEN_EPOCHS = (1, 0)  # for tests of progress
 IN_SECOND_EPOCH = (1, 10)
 
 

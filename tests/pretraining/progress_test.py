@@ -17,7 +17,6 @@ from elmo_plugin.pretraining.progress import (
 )
 from tests.closeness import assert_close
 from tests.pretraining.callbacks_test import (
-    BETWEEN_EPOCHS,
     IN_SECOND_EPOCH,
     assert_equal,
     final_state,
@@ -25,6 +24,7 @@ from tests.pretraining.callbacks_test import (
     train,
 )
 
+BETWEEN_EPOCHS = (1, 0)  # epoch, and number of batches in it
 CALLBACKS = {
     "trainer.callbacks": ["elmo_bilm_state", {"type": "elmo_progress", "validation_interval": 5}]
 }
