@@ -1,6 +1,7 @@
 """`elmo report perplexity`: perplexity before and after a biLM is adapted to a task's text (section 3.4)."""
 
 import hashlib
+import os
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -81,8 +82,10 @@ class PerplexityOptions(RunOptions):
         super().__post_init__()
         check_model_is_named(self.model)
         names = [text.name for text in self.text]
-        for name in names:
-            check_name("--text", name)
+        for text in self.text:
+            check_name("--text", text.name)
+            are_different = os.path.realpath(text.train) != os.path.realpath(text.heldout)
+            check_option("--text", f"{text.train} twice", are_different, "another held-out file")
         for flag, found in (
             ("--text", names),
             ("--model", [for_file_names(name) for name in self.model]),

@@ -123,6 +123,7 @@ def test_the_config_is_evaluated_for_the_bilm_and_the_text(
         ({"text": ()}, "--text: found none, expected one or more"),
         ({"text": (TaskText("a", "b", "c"),) * 2}, "--text: found a, a, expected one or"),
         ({"text": (TaskText("a/b", "b", "c"),)}, "found the name 'a/b', expected let"),
+        ({"text": (TaskText("a", "b", "./b"),)}, "--text: found b twice, expected another held"),
         ({"model": ("a/b", "a_b")}, "--model: found a_b, a_b, expected one or more different"),
         ({"overrides": {"trainer.callbacks": ["elmo_bilm_state"]}},
          r"callbacks is \['elmo_bilm_state'\], expec"),
