@@ -9,7 +9,7 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 # Public attributes that do not change what a biLM computes from a batch and its states.
-_OF_NO_EFFECT = {"training", "stateful", "carried_states", "num_possible_updates"}
+_WITHOUT_EFFECT = {"training", "stateful", "carried_states", "num_possible_updates"}
 
 
 def settings_of(module: torch.nn.Module) -> Dict[str, Any]:
@@ -17,7 +17,7 @@ def settings_of(module: torch.nn.Module) -> Dict[str, Any]:
     return {
         name: value
         for name, value in vars(module).items()
-        if not name.startswith("_") and name not in _OF_NO_EFFECT
+        if not name.startswith("_") and name not in _WITHOUT_EFFECT
     }
 
 

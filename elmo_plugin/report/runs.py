@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from allennlp.common import Params
 from allennlp.common.tqdm import Tqdm
@@ -296,13 +307,11 @@ def _files_of(value: str) -> Dict[str, Path]:
     if is_pretrained(value):
         return {path.name: path for path in pretrained_files(value)}
     path = Path(value)
-    files = (
-        path.rglob("*")
-        if path.is_dir()
-        else [path]
-        if path.exists()
-        else map(Path, glob(value, recursive=True))
-    )
+    files: Iterable[Path] = [path]
+    if path.is_dir():
+        files = path.rglob("*")
+    elif not path.exists():
+        files = map(Path, glob(value, recursive=True))
     return {os.path.relpath(file, value): file for file in sorted(files) if file.is_file()}
 
 

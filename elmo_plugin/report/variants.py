@@ -100,7 +100,7 @@ class Experiment:
         self.metric, self.is_larger_better = metric[1:], metric[0] == "+"
 
     def _check_is_object(self, key: str) -> None:
-        """Raise an error if a part of the config is neither missing nor an object, or is null."""
+        """Raise an error if the config has this part, and it is no object."""
         values: Any = self.config
         for part in key.split("."):
             if part not in values:
@@ -180,10 +180,9 @@ class TaskExperiment(Experiment):
             changes[f"{ELMO_KEY}.weight_file"] = None
             name.append(f"bilm_{for_file_names(Path(variant.bilm).name)}")
         if variant.word_vectors == NO_WORD_VECTORS:
-            given = [f"{one}.pretrained_file" for one in self._word_embeddings()]
-            given = [
-                key for key in given if Params(self.config).as_flat_dict().get(key) is not None
-            ]
+            values = Params(self.config).as_flat_dict()
+            files = [f"{embedding}.pretrained_file" for embedding in self._word_embeddings()]
+            given = [key for key in files if values.get(key) is not None]
             changes.update(dict.fromkeys(given))
             if given:
                 name.append("vectors_none")
