@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from elmo_plugin.report import bootstrap
-from elmo_plugin.report.bootstrap import COUNTS_NAME, item_counts, resampled_scores, score
+from elmo_plugin.report.bootstrap import (
+    COUNTS_NAME,
+    evaluates_on_test,
+    item_counts,
+    resampled_scores,
+    score,
+)
 from elmo_plugin.report.runs import RunFolder
 from tests.closeness import assert_close
 
@@ -80,3 +86,9 @@ def test_a_model_without_counts_has_none(tmp_path: Path, monkeypatch: pytest.Mon
     for _ in range(2):
         assert item_counts(RunFolder(tmp_path, {}), "f1") is None
     assert opened == [tmp_path / "model.tar.gz"]  # once
+
+
+def test_without_test_data_nothing_is_evaluated_on_it() -> None:
+    assert not evaluates_on_test({"evaluate_on_test": True})
+    assert not evaluates_on_test({"test_data_path": "test.conll"})
+    assert evaluates_on_test({"evaluate_on_test": True, "test_data_path": "test.conll"})

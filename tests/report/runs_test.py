@@ -325,3 +325,13 @@ class TestRunFolder:
         assert_close(found.minutes, 26 * 60 + 3 + 30.5 / 60)
         # 1,250 times 2^20 bytes.
         assert found.peak_gigabytes == 1.31072
+
+
+def test_patterns_of_all_folders_are_hashed(tmp_path: Path) -> None:
+    text = tmp_path / "a" / "b" / "text.txt"
+    text.parent.mkdir(parents=True)
+    found = set()
+    for content in ("one", "another"):
+        text.write_text(content)
+        found.add(runs.hashed({"train_data_path": f"{tmp_path}/**/*.txt"})["train_data_path"])
+    assert len(found) == 2 and all(value.startswith("content ") for value in found)
