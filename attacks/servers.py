@@ -2,19 +2,18 @@
 
 import json
 import logging
-import os
 import signal
 import threading
 import time
 from http.client import HTTPConnection, HTTPException, IncompleteRead
 from pathlib import Path
 from random import Random
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 import torch
 
 from attacks.archives import tiny_archives
-from attacks.cluster import kill, start
+from attacks.cluster import ended, kill, start
 from attacks.crashes import set_up_process
 from attacks.requests import check_same, lines_of
 from attacks.trials import Attack, Trial, check
@@ -111,7 +110,7 @@ def prepare_server(folder: Path) -> Trial:
             time.sleep(random.uniform(0, 0.1))
             clients.may_cut = True
             kill(process, signal.SIGKILL)
-        status = waited(process)
+        status = ended(process, max_seconds=MAX_SECONDS)
         output = log.read_text()
         clients.end(output)
         check(f"an end in {MAX_SECONDS:g} seconds\n{output}", status is not None)
@@ -124,7 +123,7 @@ def prepare_server(folder: Path) -> Trial:
         for item in expected.items():
             ask(port, *item)
         kill(process, signal.SIGTERM)
-        status = waited(process)
+        status = ended(process, max_seconds=MAX_SECONDS)
         check(f"status 0, found {status}\n{log.read_text()}", status == 0)
 
     return trial
@@ -138,19 +137,6 @@ def ask_when_it_listens(port: int, item: Tuple[Tuple[str, str], Any]) -> None:
         except ConnectionRefusedError:
             check("a server that listens", time.monotonic() < end)
             time.sleep(0.02)
-
-
-def waited(process: int) -> Optional[int]:
-    """Return the exit status of a process; `None` if it does not end, and is killed."""
-    end = time.monotonic() + MAX_SECONDS
-    while time.monotonic() < end:
-        child, status = os.waitpid(process, os.WNOHANG)
-        if child:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.02)
-    kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    return None
 
 
 ATTACKS = [

@@ -125,8 +125,8 @@ def test_characters_of_short_words_are_read(name: str) -> None:
     characters = field.as_tensor(field.get_padding_lengths())["characters"]["token_characters"]
     embedder = TokenEmbedder.from_params(embedders["token_characters"], vocab=vocab).eval()
     # They differ, and each is more than zeros.
-    vectors = torch.cat([embedder(characters[None])[0], embedder(characters[None])[0] * 0])
-    assert len(vectors.unique(dim=0)) == len(words) + 1
+    vectors = embedder(characters[None])[0]  # (num_words, dim)
+    assert len(torch.cat([vectors, vectors * 0]).unique(dim=0)) == len(words) + 1
 
 
 @pytest.mark.parametrize("task", WORD_DIMS)

@@ -121,13 +121,7 @@ def run_directions(
     if not are_plain([(layer, ProjectedLSTM) for layer in layers]):
         # A layer with hooks, or an adapter in its place, has to be called.
         return [
-            LayerOutput(
-                *layer(
-                    given.inputs,
-                    given.step_sizes,
-                    (given.state, given.cell),
-                )
-            )
+            LayerOutput(*layer(given.inputs, given.step_sizes, (given.state, given.cell)))
             for layer, given in zip(layers, layer_inputs)
         ]
     return _run_plain_layers(layers, layer_inputs)

@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -27,6 +27,7 @@ from elmo_plugin.serving.server import bound_socket, named_archives, serve, serv
 
 SENTENCE = {"sentence": "Ada Lovelace lived in London."}
 PATH = "api/models/elmo_ner_small/predict"
+TIMEOUT = 0.1  # of servers in a thread
 
 
 @contextmanager
@@ -49,6 +50,21 @@ def running(*arguments: str, folder: Path) -> Iterator[Tuple["subprocess.Popen[s
     finally:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def serving(words: WordsInContext) -> Iterator[Tuple[str, int]]:
+    """The address of a server in a thread."""
+    app = make_app([], words, Limits(timeout=TIMEOUT))
+    with bound_socket("127.0.0.1", 0) as bound:
+        server = server_of(app, TIMEOUT)
+        thread = threading.Thread(target=server.run, args=([bound],))
+        thread.start()
+        try:
+            yield bound.getsockname()
+        finally:
+            server.should_exit = True
+            thread.join(60)
 
 
 def port_of(address: str) -> int:
@@ -147,48 +163,30 @@ def test_a_signal_before_uvicorn_handles_it_is_not_lost(
     ],
 )
 def test_connections_end_in_time(sent: bytes, words: WordsInContext) -> None:
-    timeout = 0.1
-    app = make_app([], words, Limits(timeout=timeout))
-    with bound_socket("127.0.0.1", 0) as bound:
-        server = server_of(app, timeout)
-        thread = threading.Thread(target=server.run, args=([bound],))
-        thread.start()
-        try:
-            with socket.create_connection(bound.getsockname(), timeout=timeout / 2) as client:
-                client.sendall(sent)
-                is_open, begin = True, time.monotonic()
-                while is_open and time.monotonic() < begin + 20:
-                    try:
-                        client.send(b"a")  # a byte from time to time
-                        is_open = client.recv(4096) != b""
-                    except TimeoutError:
-                        pass
-                    except ConnectionError:
-                        is_open = False
-                assert not is_open
-        finally:
-            server.should_exit = True
-            thread.join(60)
+    with (
+        serving(words) as address,
+        socket.create_connection(address, timeout=TIMEOUT / 2) as client,
+    ):
+        client.sendall(sent)
+        is_open, begin = True, time.monotonic()
+        while is_open and time.monotonic() < begin + 20:
+            try:
+                client.send(b"a")  # a byte from time to time
+                is_open = client.recv(4096) != b""
+            except TimeoutError:
+                pass
+            except ConnectionError:
+                is_open = False
+        assert not is_open
 
 
 def test_a_request_after_a_pause_is_answered(words: WordsInContext) -> None:
-    timeout = 0.1
-    app = make_app([], words, Limits(timeout=timeout))
-    with bound_socket("127.0.0.1", 0) as bound:
-        server = server_of(app, timeout)
-        thread = threading.Thread(target=server.run, args=([bound],))
-        thread.start()
-        try:
-            client = HTTPConnection("127.0.0.1", bound.getsockname()[1], timeout=60)
-            for _ in range(3):
-                client.request("GET", "/health")
-                assert client.getresponse().read() == b'{"status":"ok"}'
-                client.auto_open = 0  # the same connection
-                time.sleep(5 * timeout)  # longer than a request may take
-        finally:
-            client.close()
-            server.should_exit = True
-            thread.join(60)
+    with serving(words) as address, closing(HTTPConnection(*address, timeout=60)) as client:
+        for _ in range(3):
+            client.request("GET", "/health")
+            assert client.getresponse().read() == b'{"status":"ok"}'
+            client.auto_open = 0  # the same connection
+            time.sleep(5 * TIMEOUT)  # longer than a request may take
 
 
 def test_names_are_those_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
