@@ -164,13 +164,15 @@ def test_a_bilm_gains_on_the_text_that_it_is_trained_on(tmp_path: Path) -> None:
         LM_FIXTURE / "experiment.jsonnet", tmp_path / "start", overrides=json.dumps(pretraining)
     )
     held_out = str(LM_FIXTURE / "heldout.txt")
+    # The same text in two files: one file twice is an error.
+    train = shutil.copy(held_out, str(tmp_path / "train.txt"))
     overrides = {
         "model.softmax.num_samples": 64,
         "data_loader.rows": 4,
         "validation_data_loader.rows": 4,
     }
     options = PerplexityOptions(
-        text=(TaskText("novel", held_out, held_out),),
+        text=(TaskText("novel", train, held_out),),
         model=(str(tmp_path / "start" / "model.tar.gz"),),
         config=CONFIG,
         output=str(tmp_path / "results"),
