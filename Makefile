@@ -19,6 +19,10 @@ PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-c
 # What a processor without AVX-512 runs.
 WITHOUT_AVX512 := ELMO_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
+# Where results depend on the vector units: the other tests of the biLM name their unit, or compute nothing.
+TESTS_OF_ARITHMETIC := tests/bilm/{bilm,character_encoder,frozen,lstm,many_langs}_test.py tests/bilm/simd/library_test.py \
+  tests/bilm/runners_test.py::TestChoice tests/modules/elmo_test.py tests/modules/elmo_snapshot_test.py
+
 # Stamps are written last, so an interrupted step is done again. A changed prerequisite does it again too.
 PYTHON_STAMP := $(VENV)/.stamp-python
 RUNTIME_STAMP := $(VENV)/.stamp-runtime
@@ -45,10 +49,10 @@ docs: $(DEV_STAMP) ## build the documentation into site/
 test: $(DEV_STAMP) ## run the tests but the slow ones, with coverage of the package
 	$(PYTEST) $(COVERAGE) -m "not slow"
 
-test-all: $(DEV_STAMP) ## run all tests: the slow ones too, and the quick ones of the biLM as on a processor without AVX-512; without coverage
+test-all: $(DEV_STAMP) ## run all tests: the slow ones too, and those of the biLM's arithmetic as on a processor without AVX-512; without coverage
 	$(PYTEST)
 	@if grep -qs avx512f /proc/cpuinfo; then \
-	  set -x; $(WITHOUT_AVX512) $(PYTEST) -m "not slow" -k "not (triton or program)" tests/bilm tests/modules; \
+	  set -x; $(WITHOUT_AVX512) $(PYTEST) -m "not slow" $(TESTS_OF_ARITHMETIC); \
 	fi
 
 test-torch: ## run the tests of the core without AllenNLP, with another torch or Python: make test-torch TORCH=2.4.1 PYTHON=python3.10

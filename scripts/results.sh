@@ -83,8 +83,9 @@ tasks() {
     on_task vectors snli "1 2 3 4 5" $words --bilms elmo_mini "$runs/snli/adapted" elmo_small
     on_task vectors coref "1 2 3" $cased --bilms elmo_mini elmo_small
     mkdir -p "$SQUAD_DATA"
-    for part in train dev; do cp "$data/squad/official_dev/$part-v1.1.json" "$SQUAD_DATA/$part.json"; done
-    on_task vectors squad "1 2 3" $cased --bilms elmo_mini elmo_small
+    for part in train dev test; do cp "$data/squad/official_dev/$part-v1.1.json" "$SQUAD_DATA/$part.json"; done
+    on_task vectors squad "1 2 3" $cased --bilms elmo_mini elmo_small \
+        --overrides "{\"test_data_path\": \"$SQUAD_DATA/test.json\", \"evaluate_on_test\": true}"
 }
 
 layers() { on_small_tasks layers; }

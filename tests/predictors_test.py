@@ -4,54 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
 
 import pytest
 import torch
-from allennlp.predictors import Predictor
 
 from elmo_plugin import load_predictor
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import FIXTURES, REPOSITORY
 from tests.tasks.task_testing import overfitted_archive, run_predict
-
-SHIPPED: List[Tuple[str, Dict[str, str], str, Any]] = [
-    (
-        "elmo_ner_small",
-        {"sentence": "Maria Lopez visited Oxford."},
-        "tagged",
-        "[PER Maria Lopez] visited [LOC Oxford] .",
-    ),
-    (
-        "elmo_srl_small",
-        {"sentence": "She opened the door."},
-        "words",
-        ["She", "opened", "the", "door", "."],
-    ),
-    (
-        "elmo_coref_small",
-        {"document": "Mary slept. She was tired."},
-        "marked",
-        "[1 Mary] slept . [1 She] was tired .",
-    ),
-    (
-        "elmo_squad_small",
-        {"question": "When did it rain in Rome?", "passage": "It rained in Rome on Tuesday."},
-        "best_span_text",
-        "Tuesday",
-    ),
-]
-
-
-@pytest.mark.parametrize("name, texts, key, expected", SHIPPED, ids=[row[0] for row in SHIPPED])
-def test_the_models_of_the_package_take_text(
-    name: str, texts: Dict[str, str], key: str, expected: Any
-) -> None:
-    predictor = load_predictor(name)
-    assert isinstance(predictor, Predictor)
-    answer = predictor.predict(*texts.values())
-    assert answer[key] == expected
-    assert answer == predictor.predict(**texts) == predictor.predict_json(texts)
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,9 @@ from typing import Any, Callable, Dict, Tuple
 import pytest
 import torch
 from allennlp.modules.elmo import Elmo as AllenNLPElmo
-from allennlp.predictors import Predictor
 
-from elmo_plugin import BiLM, Elmo, SentenceScorer, batch_to_ids
+from elmo_plugin import BiLM, Elmo, SentenceScorer, batch_to_ids, load_predictor
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names, task_model_names
-from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.embedding.scoring import ScoreTotals
 from elmo_plugin.embedding.sentences import read_sentences
 from elmo_plugin.pretraining.corpus import find_corpus
@@ -76,7 +74,7 @@ EASY: Dict[str, Tuple[Dict[str, Any], Callable[[Dict[str, Any]], Any], Any]] = {
         "[1 John] told [2 Mary] that [1 he] had lost [1 his] keys . [2 She] gave [1 him] hers .",
     ),
     "elmo_squad_small": (
-        {"passage": "It rained in Paris on Monday.", "question": "When did it rain?"},
+        {"question": "When did it rain?", "passage": "It rained in Paris on Monday."},
         lambda answer: answer["best_span_text"],
         "Monday",
     ),
@@ -89,4 +87,7 @@ def test_a_task_model_is_small_and_answers_an_easy_input(name: str) -> None:
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 6_000_000
     assert "## Scores" in (folder / "README.md").read_text(encoding="utf-8")
     given, found, expected = EASY[name]
-    assert found(Predictor.from_archive(opened_archive(name)).predict_json(given)) == expected
+    predictor = load_predictor(name)
+    answer = predictor.predict(*given.values())
+    assert found(answer) == expected
+    assert answer == predictor.predict(**given) == predictor.predict_json(given)

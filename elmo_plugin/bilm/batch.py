@@ -1,7 +1,7 @@
 """A batch of sentences as the biLM reads it: each distinct word once, and no padding."""
 
-from dataclasses import dataclass
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from dataclasses import dataclass, replace
+from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy
 import torch
@@ -15,31 +15,6 @@ from elmo_plugin.bilm.steps import LayerInput, RunLayer, State
 INTEGERS = (torch.long, torch.int, torch.short)
 
 _ADVICE = "Make it with batch_to_ids or the elmo_characters indexer."
-
-
-class Batch(NamedTuple):
-    """
-    A batch, read by `read_batch`.
-
-    # Parameters
-
-    mask : `Tensor`
-        `(batch_size, timesteps + 2)`, `True` at words and sentence marks.
-    words : `Tensor`
-        `(num_words, 50)`, the distinct words, sentence marks included.
-    word_of : `Tensor`
-        `(num_tokens,)`, the row in `words` of each packed token.
-    packing : `Packing`
-        Of the distinct sentences, sentence marks included.
-    sentence_of : `Tensor`, optional
-        `(batch_size,)`, for each row its place among the distinct sentences; `None`: all rows are read.
-    """
-
-    mask: Tensor
-    words: Tensor
-    word_of: Tensor
-    packing: "Packing"
-    sentence_of: Optional[Tensor]
 
 
 def run_batch(
@@ -80,10 +55,8 @@ def run_batch(
         output = run_batch(row, marks, encode, run_all_layers, None)
         activations = [layer[:0] for layer in output["activations"]]
         return {"activations": activations, "mask": output["mask"][:0]}
-    batch = read_batch(character_ids, mask, marks, merge_sentences=states is None)
-    packing = batch.packing
-    vectors = encode(batch.words)
-    tokens = vectors.index_select(0, batch.word_of)  # (num_tokens, projection_dim)
+    words, word_of, packing = read_batch(character_ids, mask, marks, merge_sentences=states is None)
+    tokens = encode(words).index_select(0, word_of)  # (num_tokens, projection_dim)
     layers, final_states = run_all_layers(
         [tokens, tokens.index_select(0, packing.reverse)],
         packing.step_sizes,
@@ -96,12 +69,12 @@ def run_batch(
         backward_output = backward_output.index_select(0, packing.reverse)
         packed.append(torch.cat([forward_output, backward_output], dim=1))
     activations = [packing.unpack(layer.to(tokens)) for layer in packed]
-    if batch.sentence_of is not None:
-        activations = [layer.index_select(0, batch.sentence_of) for layer in activations]
-    return {"activations": activations, "mask": batch.mask}
+    return {"activations": activations, "mask": packing.position >= 0}
 
 
-def read_batch(character_ids: Tensor, mask: Tensor, marks: Tensor, merge_sentences: bool) -> Batch:
+def read_batch(
+    character_ids: Tensor, mask: Tensor, marks: Tensor, merge_sentences: bool
+) -> Tuple[Tensor, Tensor, "Packing"]:
     """
     Find the distinct words of a batch, and pack its sentences with their marks.
 
@@ -116,6 +89,11 @@ def read_batch(character_ids: Tensor, mask: Tensor, marks: Tensor, merge_sentenc
     merge_sentences : `bool`
         Read a sentence that stands in the batch several times (as in SRL, once for each of its predicates)
         only once. Not with carried states, which belong to rows.
+
+    # Returns
+
+    The distinct words, sentence marks included, `(num_words, 50)`; which of them each packed token is,
+    `(num_tokens,)`; and the packing of the sentences with their marks.
     """
     lengths = mask.sum(dim=1)
     batch_size, timesteps = mask.shape
@@ -126,7 +104,6 @@ def read_batch(character_ids: Tensor, mask: Tensor, marks: Tensor, merge_sentenc
     word_at[:, 0] = index[-2]
     word_at[:, 1:-1][mask] = index[:-2]
     word_at[torch.arange(batch_size, device=index.device), lengths + 1] = index[-1]
-    mask_with_boundaries = word_at >= 0
     sentence_of: Optional[Tensor] = None
     if merge_sentences and batch_size > 1:
         distinct, inverse = torch.unique(word_at, dim=0, return_inverse=True)
@@ -134,7 +111,10 @@ def read_batch(character_ids: Tensor, mask: Tensor, marks: Tensor, merge_sentenc
             word_at, sentence_of = distinct, inverse
     packing = Packing.from_lengths((word_at >= 0).sum(dim=1), timesteps + 2)
     word_of = word_at[packing.row, packing.step]
-    return Batch(mask_with_boundaries, words, word_of, packing, sentence_of)
+    if sentence_of is not None:
+        # Equal rows of the batch share the tokens of their sentence.
+        packing = replace(packing, position=packing.position.index_select(0, sentence_of))
+    return words, word_of, packing
 
 
 def run_layers(
@@ -273,8 +253,6 @@ class Packing:
 
     # Parameters
 
-    batch_size, timesteps : `int`
-        The shape of the padded batch.
     step_sizes : `List[int]`
         How many sequences each step has; never rising.
     order : `Tensor`
@@ -287,8 +265,6 @@ class Packing:
         `(batch_size, timesteps)`. The packed index of each place in the padded batch; -1 at padding.
     """
 
-    batch_size: int
-    timesteps: int
     step_sizes: List[int]
     order: Tensor
     row: Tensor
@@ -302,7 +278,7 @@ class Packing:
         # Parameters
 
         lengths : `Tensor`
-            `(batch_size,)`, on any device. Tokens of each row, at least 1.
+            `(batch_size,)`, on any device. Tokens of each row.
         timesteps : `int`
             Width of the padded batch.
         """
@@ -325,7 +301,7 @@ class Packing:
             torch.from_numpy(numbers).to(device)
             for numbers in (order, row, step, reverse, position)
         ]
-        return cls(len(array), timesteps, step_sizes.tolist(), *indices)
+        return cls(step_sizes.tolist(), *indices)
 
     def unpack(self, packed: Tensor) -> Tensor:
         """
@@ -334,7 +310,7 @@ class Packing:
         # By indices of rows: other indexing wakes torch's threads even for a short sentence, and they keep a
         # core busy for a while, which the C++ library could use.
         padded = packed.index_select(0, self.position.flatten().clamp(min=0))
-        padded = padded.view(self.batch_size, self.timesteps, packed.size(-1))
+        padded = padded.view(*self.position.shape, packed.size(-1))
         return padded.masked_fill_((self.position < 0).unsqueeze(-1), 0)
 
 
@@ -392,7 +368,7 @@ class CarriedStates:
         """
         if self.states is None:
             return None
-        rows, num_rows = _rows_with_tokens(packing), packing.batch_size
+        rows, num_rows = _rows_with_tokens(packing), len(packing.order)
         dtype = torch.promote_types(like.dtype, torch.float32)
 
         def of_rows(tensor: Tensor) -> Tensor:
@@ -406,7 +382,7 @@ class CarriedStates:
         rows = _rows_with_tokens(packing).to(states[0][0].device)
 
         def updated(old: Tensor, new: Tensor) -> Tensor:
-            return _lengthened(old.to(new), packing.batch_size).index_copy(0, rows, new)
+            return _lengthened(old.to(new), len(packing.order)).index_copy(0, rows, new)
 
         states = [(state.detach(), cell.detach()) for state, cell in states]
         old_states = self.states or [(state[:0], cell[:0]) for state, cell in states]

@@ -66,7 +66,7 @@ class FrozenBiLM:
 
     # Attributes
 
-    options, settings, device
+    options, device
         The arguments.
     precision : `str`
         What it runs in: the precision of the settings, or `float32` where that is faster.
@@ -92,7 +92,6 @@ class FrozenBiLM:
     ) -> None:
         runner, self.precision = choose_runner(settings.kernel, settings.precision, device)
         self.options = options
-        self.settings = settings
         self.device = device
         with (
             torch.inference_mode(False),

@@ -20,6 +20,7 @@ from elmo_plugin.bilm.model_files import (
     read_state_dict,
 )
 from elmo_plugin.bilm.options import OPTIONS_CONTENT, BiLMOptions, ManyLangsEncoderOptions
+from elmo_plugin.bilm.weights import is_finite
 from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.files.text import decoded_lines, open_text, read_json
 
@@ -149,8 +150,7 @@ def read_many_langs(config_path: Path, folder: Path) -> Tuple[BiLMOptions, Dict[
     for path in (folder / TOKEN_EMBEDDER_NAME, folder / ENCODER_NAME):
         for tensor_name, tensor in read_state_dict(path, "get another copy of the model.").items():
             is_float = isinstance(tensor, Tensor) and tensor.is_floating_point()
-            # NaN and infinity make their sum NaN or infinite.
-            if not is_float or not tensor.sum(dtype=torch.float64).isfinite():
+            if not is_float or not is_finite(tensor.float().numpy()):
                 raise ConfigurationError(
                     f"{path}: {tensor_name} holds NaN or infinite values or is no tensor, expected finite "
                     "weights. Get another copy of the model."

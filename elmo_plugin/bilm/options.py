@@ -219,7 +219,8 @@ def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> BiLMOpt
             raise reader.error(key, "the number of each entry, from the dictionary of the model")
     max_characters: Optional[int] = None
     if name == "cnn":
-        max_characters = reader.integer("token_embedder.max_characters_per_token", minimum=3)
+        # Of a sentence mark, <bos>, with the marks of a word. ELMoForManyLangs reads nothing with fewer.
+        max_characters = reader.integer("token_embedder.max_characters_per_token", minimum=7)
     convolutions: Optional[CharacterEncoderOptions] = None
     if character_dim > 0:
         convolutions = CharacterEncoderOptions(

@@ -7,6 +7,7 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from elmo_plugin.bilm.weights import is_finite
 from elmo_plugin.errors import ConfigurationError
 
 # Number of logits in memory, for vocabularies of any size: they fit a CPU's caches (4 MiB in float32, the
@@ -86,8 +87,7 @@ def softmax_of(datasets: Mapping[str, Tensor], source: str) -> ExactSoftmax:
             "Get another copy of the file."
         )
     for name, tensor in datasets.items():
-        # NaN and infinity make their sum NaN or infinite.
-        if not math.isfinite(tensor.sum(dtype=torch.float64)):
+        if not is_finite(tensor.numpy()):
             raise ConfigurationError(
                 f"{source}: dataset {SOFTMAX_GROUP}/{name} holds NaN or infinite values, expected finite "
                 "weights. The file is damaged, or its training diverged; get another copy."

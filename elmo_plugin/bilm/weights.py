@@ -168,7 +168,7 @@ class WeightFile:
         tensor = torch.zeros(shape, dtype=torch.float32, device="cpu")
         target, first = entry.as_dataset(tensor), 0
         for part in self._parts(entry.dataset, columns):
-            if not _is_finite(part):
+            if not is_finite(part):
                 raise ConfigurationError(
                     f"{self._name}: dataset {entry.dataset} holds NaN or infinite values, expected finite "
                     "float32 weights. The file is damaged, or its training diverged; get another copy."
@@ -298,7 +298,7 @@ def save_model(
             ):
                 for path, tensor in {**tensors, **(extra or {})}.items():
                     array = _as_array(tensor)
-                    if not _is_finite(array):
+                    if not is_finite(array):
                         raise ConfigurationError(
                             f"{weight_file}: cannot be written, as {path} of the biLM holds NaN or infinite "
                             "values: its training diverged. Save an earlier state."
@@ -331,7 +331,8 @@ def _as_array(tensor: Tensor) -> numpy.ndarray:
     return tensor.detach().float().cpu().numpy()
 
 
-def _is_finite(array: numpy.ndarray) -> bool:
+def is_finite(array: numpy.ndarray) -> bool:
+    """Return whether there is neither NaN nor infinity among floating-point numbers."""
     # NaN and infinity make their sum NaN or infinite, and sums are several times as fast as isfinite.
     return bool(numpy.isfinite(array.sum(dtype=numpy.float64)))
 

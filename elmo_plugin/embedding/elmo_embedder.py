@@ -254,18 +254,18 @@ class ElmoEmbedder:
         device.
         """
         sentences = list(_checked(batch))
+        output = self.run_bilm(sentences)
         # (batch_size, num_layers, timesteps, dim)
-        activations = torch.stack(self._run(sentences), dim=1)
-        device = activations.device
-        lengths = torch.tensor([len(sentence) for sentence in sentences], device=device)
-        steps = torch.arange(activations.size(2), device=device)
-        mask = steps < lengths.unsqueeze(1)  # (batch_size, timesteps)
+        activations = torch.stack(output["activations"], dim=1)[:, :, 1:-1]
+        # (batch_size, timesteps): words come first in a row, two fewer than with sentence marks.
+        mask = output["mask"][:, 2:]
         # Masked, since the end mark of a shorter sentence is at its first padded position.
         return activations.masked_fill(~mask[:, None, :, None], 0.0), mask
 
-    def character_ids(self, sentences: List[List[str]]) -> Tensor:
-        """Return character ids, `(batch_size, timesteps, 50)`, on the biLM's device."""
-        return batch_to_ids(sentences).to(self.elmo_bilm.device)
+    def run_bilm(self, sentences: List[List[str]], keep_sentences: bool = False) -> Dict[str, Any]:
+        """Return the output of the biLM, see `FrozenBiLM.__call__`, on its device."""
+        character_ids = batch_to_ids(sentences).to(self.elmo_bilm.device)
+        return self.elmo_bilm(character_ids, self._states, keep_sentences)
 
     def _embed(
         self, sentences: List[List[str]], pool: Optional[str] = None, keep_sentences: bool = False
@@ -274,19 +274,14 @@ class ElmoEmbedder:
             shape = (self.num_layers, 0, self.get_output_dim())
             arrays = [numpy.zeros(shape, dtype=numpy.float32) for _ in sentences]
         else:
-            layers = [layer.cpu() for layer in self._run(sentences, keep_sentences)]
+            output = self.run_bilm(sentences, keep_sentences)
+            layers = [layer.cpu() for layer in output["activations"]]
             arrays = [
-                # A copy: a view would keep the whole batch in memory.
-                torch.stack([layer[row, : len(sentence)] for layer in layers]).numpy()
+                # Without sentence marks. A copy: a view would keep the whole batch in memory.
+                torch.stack([layer[row, 1 : len(sentence) + 1] for layer in layers]).numpy()
                 for row, sentence in enumerate(sentences)
             ]
         return arrays if pool is None else [pool_tokens(array, pool) for array in arrays]
-
-    def _run(self, sentences: List[List[str]], keep_sentences: bool = False) -> List[Tensor]:
-        """Return each layer without the start mark, `(batch_size, timesteps, get_output_dim())`."""
-        character_ids = self.character_ids(sentences)
-        output = self.elmo_bilm(character_ids, self._states, keep_sentences)
-        return [layer[:, 1:-1] for layer in output["activations"]]
 
 
 @dataclass(frozen=True)

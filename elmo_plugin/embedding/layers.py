@@ -86,7 +86,7 @@ def learnt_mix(mix: ScalarMix, name: str, pool: Optional[str] = None) -> LayerCh
     Return the choice that makes the weighted sum of layers that a task model learned (paper, eq. 1), gamma
     included. Raise `ConfigurationError` if the mix normalises layers: vectors then depend on the whole batch.
     """
-    if mix.depends_on_batch:
+    if mix.do_layer_norm:
         raise ConfigurationError(
             f"The mix '{name}' was learned with do_layer_norm, which makes the vectors of a sentence depend "
             "on the other sentences of its batch, expected a mix without it. Write the layers with --all."

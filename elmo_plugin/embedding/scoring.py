@@ -232,7 +232,9 @@ class SentenceScorer:
                 "word to find. Correct the sentence."
             )
         blank = sentence.index(BLANK) + 1  # in the sentence with its marks
-        forward_states, backward_states = self._top_layer([sentence])[0].chunk(2, dim=1)
+        forward_states, backward_states = self._embedder.run_bilm([sentence])["activations"][-1][
+            0
+        ].chunk(2, dim=1)
         # No state has read the blank: (2, projection_dim)
         states = torch.stack([forward_states[blank - 1], backward_states[blank + 1]])
         # (2, number of words that can be offered)
@@ -247,10 +249,10 @@ class SentenceScorer:
 
     def _scores(self, sentences: List[List[str]]) -> List[SentenceScore]:
         words = [[self.vocabulary.index_of(token) for token in tokens] for tokens in sentences]
-        top = self._top_layer(sentences)
-        num_predictions = [len(tokens) + 1 for tokens in sentences]
-        lengths = torch.tensor(num_predictions, device=top.device)
-        is_prediction = torch.arange(top.size(1) - 1, device=top.device) < lengths.unsqueeze(1)
+        output = self._embedder.run_bilm(sentences)
+        top = output["activations"][-1]
+        # In each direction, one prediction fewer than a sentence has positions with its marks.
+        is_prediction = output["mask"][:, 1:]
         forward_states, backward_states = top.chunk(2, dim=2)
         # Forward, the state at a position predicts the next one, the last the end of the sentence; backward,
         # it predicts the previous one, the first the begin. (num_predictions, projection_dim) each
@@ -259,7 +261,7 @@ class SentenceScorer:
         targets += [word for row in words for word in (LMVocabulary.BEGIN, *row)]
         nll = self._softmax.nll(torch.cat(states), torch.tensor(targets, device=top.device))
         # An array for each direction and sentence.
-        starts = numpy.cumsum(num_predictions)[:-1]
+        starts = numpy.cumsum([len(tokens) + 1 for tokens in sentences])[:-1]
         forward, backward = (numpy.split(row, starts) for row in (-nll.view(2, -1)).cpu().numpy())
         return [
             SentenceScore(
@@ -270,11 +272,6 @@ class SentenceScorer:
             )
             for tokens, row, of_forward, of_backward in zip(sentences, words, forward, backward)
         ]
-
-    def _top_layer(self, sentences: List[List[str]]) -> Tensor:
-        """Return the last layer with sentence marks, `(batch_size, timesteps + 2, get_output_dim())`."""
-        character_ids = self._embedder.character_ids(sentences)
-        return self._embedder.elmo_bilm(character_ids)["activations"][-1]
 
 
 def _softmax_datasets(softmax_file: FileName) -> Dict[str, Tensor]:

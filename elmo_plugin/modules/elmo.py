@@ -100,6 +100,16 @@ class Elmo(torch.nn.Module):
         **inference: Any,
     ) -> None:
         super().__init__()
+        for name, value in (
+            ("requires_grad", requires_grad),
+            ("do_layer_norm", do_layer_norm),
+            ("keep_sentence_boundaries", keep_sentence_boundaries),
+            ("stateful", stateful),
+            ("top_layer_only", top_layer_only),
+        ):
+            if not isinstance(value, bool):
+                # The text "false", as `std.extVar` returns it, would be true.
+                raise ConfigurationError(f"ELMo's {name} is {value!r}, expected true or false.")
         if max_tokens < 1:
             raise ConfigurationError(f"ELMo's max_tokens is {max_tokens}, expected at least 1.")
         if not 0.0 <= dropout <= 1.0:
@@ -339,11 +349,11 @@ class Elmo(torch.nn.Module):
         return frozen(character_ids, states, keep_sentences=self._ran_in_training_mode)
 
     def _may_read_in_pieces(self) -> bool:
-        # Carried states belong to rows.
+        # Carried states belong to rows, and layers are normalised over the whole batch.
         return (
             self._is_of_this_package
             and not getattr(self._elmo_lstm, "stateful", False)
-            and not any(mix.depends_on_batch for mix in self.scalar_mixes)
+            and not any(mix.do_layer_norm for mix in self.scalar_mixes)
             and not torch.is_grad_enabled()
         )
 
@@ -351,11 +361,11 @@ class Elmo(torch.nn.Module):
         """As `_mix`, of at most `max_tokens` tokens at a time, or one row."""
         num_marks = 2 if self.keep_sentence_boundaries else 0
         # Checked as a whole, so that errors name the row in the batch.
-        lengths = mask_of(character_ids).sum(dim=1)
-        num_rows, timesteps = character_ids.shape[:2]
-        mask = torch.arange(timesteps + num_marks, device=lengths.device) < (
-            lengths.unsqueeze(1) + num_marks
-        )
+        words = mask_of(character_ids)
+        lengths = words.sum(dim=1)
+        num_rows, timesteps = words.shape
+        # Padding stands at the end.
+        mask = torch.nn.functional.pad(words, (num_marks, 0), value=True)
         mixed: List[Tensor] = []
         sorted_lengths, order = lengths.sort(descending=True, stable=True)
         start = 0

@@ -71,11 +71,6 @@ class ScalarMix(torch.nn.Module):
         self.gamma = Parameter(torch.ones(1), requires_grad=trainable_gamma)
 
     @property
-    def depends_on_batch(self) -> bool:
-        """Whether the vectors of a sentence depend on the other sentences of its batch."""
-        return self.do_layer_norm
-
-    @property
     def normalized_weights(self) -> Tensor:
         """The weights of the layers after the softmax, `(mixture_size,)`. They sum to 1."""
         return torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0)

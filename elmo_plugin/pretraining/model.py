@@ -265,7 +265,7 @@ class BiLMTrainingModel(Model):
         if not row_lengths.any():  # a worker that waits for the others
             return {"loss": _zero(self)}
         packing = Packing.from_lengths(row_lengths, forward_targets.size(1))
-        states = None if lengths is None else self._states_for(packing.batch_size)
+        states = None if lengths is None else self._states_for(len(row_lengths))
         is_frozen = self.training and self._num_training_batches < self.softmax_first
         with self._autocast_for_training(forward_inputs.device):
             with torch.set_grad_enabled(torch.is_grad_enabled() and not is_frozen):
@@ -276,7 +276,7 @@ class BiLMTrainingModel(Model):
             ]
         self._perplexity(*nlls)
         self._num_training_batches += int(self.training)
-        loss = (nlls[0].sum() + nlls[1].sum()) / (2 * packing.batch_size)
+        loss = (nlls[0].sum() + nlls[1].sum()) / (2 * len(row_lengths))
         return {"loss": loss + _zero(self.bilm) if is_frozen and is_distributed() else loss}
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:

@@ -200,8 +200,8 @@ def make_plan(
         batches = max(1, min(batches, settings.max_epochs * epoch_batches))
         epochs = max(1, math.ceil(batches / epoch_batches - 0.1))
         if batches < epochs * epoch_batches:
-            loader["batches_per_epoch"] = batches // epochs
-        batches = epochs * min(epoch_batches, loader.get("batches_per_epoch", epoch_batches))
+            loader["batches_per_epoch"] = epoch_batches = batches // epochs
+        batches = epochs * epoch_batches
     trainer["num_epochs"] = epochs
     if settings.start is None and settings.size in ("mini", "small"):
         trainer["learning_rate_scheduler"] = {

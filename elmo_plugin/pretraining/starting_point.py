@@ -10,7 +10,7 @@ from allennlp.models import Model
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.bilm.model_files import is_many_langs, is_pretrained, resolve_model_files
+from elmo_plugin.bilm.model_files import is_pretrained, resolve_model_files
 from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, softmax_of
 from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.compat.archives import opened_archive
@@ -109,11 +109,8 @@ def starting_files(name: str, folder: Path) -> Tuple[str, Optional[List[str]]]:
         shutil.copyfile(name, folder / "model.tar.gz")
         return f"{folder.name}/model.tar.gz", start.words
     options_path, weight_path = resolve_model_files(name, None)
-    if is_many_langs(weight_path):
-        shutil.copytree(weight_path.parent, folder, dirs_exist_ok=True)
-    else:
-        shutil.copyfile(options_path, folder / "options.json")
-        shutil.copyfile(weight_path, folder / "weights.hdf5")
+    shutil.copyfile(options_path, folder / "options.json")
+    shutil.copyfile(weight_path, folder / "weights.hdf5")
     if start.words is not None:
         LMVocabulary(start.words).to_file(folder / VOCABULARY_NAME)
     return folder.name, start.words

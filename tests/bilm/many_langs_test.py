@@ -213,7 +213,7 @@ def change_json(path: Path, changes: Dict[str, Any]) -> None:
         ({"encoder.name": "lstm"}, 'encoder.name is "lstm", expected "elmo"'),
         ({"encoder.dim": 6}, "encoder.dim is 6, expected a width other than encoder.proj"),
         ({"token_embedder.name": "lstm"}, 'name is "lstm", expected "cnn" (LSTMs over chara'),
-        ({"token_embedder.max_characters_per_token": 2}, "is 2, expected an integer of at l"),
+        ({"token_embedder.max_characters_per_token": 6}, "is 6, expected an integer of at l"),
         ({"encoder.n_layers": 10**9}, "is 1000000000, expected an integer from 1 to 1000"),
         ({"token_embedder": 3}, "found no token_embedder, expected the sizes"),
     ],
@@ -231,8 +231,11 @@ def assert_refused(folder: Path, start: str, message: str) -> None:
 
 
 def test_shorter_words(folder: Path) -> None:
-    change_json(folder / "sizes.json", {"token_embedder.max_characters_per_token": 3})
-    BiLM.from_files(folder)(batch_to_ids(SENTENCES))
+    change_json(folder / "sizes.json", {"token_embedder.max_characters_per_token": 7})
+    assert max(len(word) for sentence in SENTENCES for word in sentence) > 5
+    cut = [[word[:5] for word in sentence] for sentence in SENTENCES]
+    embedder = ElmoEmbedder(folder)
+    assert_accurate(embedder.embed_batch(SENTENCES), embedder.embed_batch(cut))
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,9 @@ from elmo_plugin.bilm.runners import triton_steps
 
 PRECISIONS = ("float32", "bfloat16")
 
-# What a program may have, by compute capability, in KiB. 8.6 and 12.0 are consumer GPUs.
-SHARED_MEMORY = {80: 163, 86: 99, 90: 227, 120: 99}
+# What a program may have, by compute capability, in KiB. 8.6 and 12.0 are consumer GPUs. 8.0 has the
+# instructions of 8.6, and more memory.
+SHARED_MEMORY = {86: 99, 90: 227, 120: 99}
 
 
 def new_layers(

@@ -12,7 +12,7 @@ import torch
 from allennlp.data import Batch
 
 from elmo_plugin import BiLM, SentenceScorer
-from elmo_plugin.bilm import BiLMOptions, InferenceSettings, batch_to_ids
+from elmo_plugin.bilm import BiLMOptions, batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.softmax import ExactSoftmax
 from elmo_plugin.bilm.weights import save_model
@@ -217,6 +217,6 @@ class TestFiles:
             SentenceScorer(BiLM(TINY_OPTIONS).freeze(), softmax, VOCABULARY)
 
     def test_arguments_reach_the_bilm(self, model_folder: Path) -> None:
-        settings = {"precision": "bfloat16", "kernel": "reference"}
-        scorer = SentenceScorer.from_files(model_folder, **settings)
-        assert scorer._embedder.elmo_bilm.settings == InferenceSettings(**settings)
+        scorer = SentenceScorer.from_files(model_folder, precision="bfloat16", kernel="reference")
+        bilm = scorer._embedder.elmo_bilm
+        assert (bilm.precision, bilm.kernel) == ("bfloat16", "reference")

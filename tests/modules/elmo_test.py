@@ -314,6 +314,7 @@ class TestInPieces:
         ({"dropout": 1.5}, "dropout is 1.5, expected 0 to 1"),
         ({"num_output_representations": 0}, "num_output_representations is 0"),
         ({"max_tokens": 0}, "max_tokens is 0, expected at least 1"),
+        ({"top_layer_only": "false"}, "top_layer_only is 'false', expected true or false"),
         ({"vocab_to_cache": []}, "vocab_to_cache is an empty list"),
         ({"requires_grad": True, "precision": "int8"}, "precision is 'int8' with requires_grad"),
         ({"top_layer_only": True, "scalar_mix_parameters": [0, 0, 1]}, "both set the weights"),

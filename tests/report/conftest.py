@@ -61,6 +61,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No run is trained, each makes its folder in a moment."""
     fake = FakeTraining(tmp_path / "fake_runs")
     monkeypatch.setattr(runs.RunFolder, "command", lambda folder, options: fake.command(folder))
+    monkeypatch.setattr(runs, "_SECONDS_TO_POLL", 0.002)
     return fake
 
 

@@ -48,7 +48,6 @@ VARIANTS: Dict[str, Tuple[str, Dict[str, Any]]] = {
         {
             # AllenNLP's indexer, as in configs of its users.
             "dataset_reader.token_indexers.elmo": {"type": "elmo_characters"},
-            "validation_dataset_reader": None,  # SST's; here all data is read as that of training
             "model.text_encoder.text_field_embedder.token_embedders.elmo": {
                 "type": "elmo",
                 **dict(zip(("options_file", "weight_file"), TINY_BILM)),
@@ -102,11 +101,19 @@ class TestTraining(ModelTestCase):
 
     test_model_batch_norm_verification = None  # of a model that this class does not have
 
-    @pytest.mark.parametrize("task", TASKS)
-    @pytest.mark.parametrize("experiment, overrides", VARIANTS.values(), ids=VARIANTS)
-    def test_a_model_trains_is_saved_and_loaded(
-        self, task: str, experiment: str, overrides: Dict[str, Any]
-    ) -> None:
+    @pytest.mark.parametrize(
+        "task, variant",
+        [
+            (task, variant)
+            for task in TASKS
+            for variant, (_, overrides) in VARIANTS.items()
+            # What is changed concerns all tasks in the same way, but for documents, which are read in
+            # segments, and for two texts with averaged weights.
+            if not overrides or task in ("coref", "squad")
+        ],
+    )
+    def test_a_model_trains_is_saved_and_loaded(self, task: str, variant: str) -> None:
+        experiment, overrides = VARIANTS[variant]
         self.ensure_model_can_train_save_and_load(
             FIXTURES / task / "tiny" / f"{experiment}.jsonnet",
             overrides=json.dumps({"trainer.num_epochs": 1, **overrides}),

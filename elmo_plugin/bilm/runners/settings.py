@@ -68,9 +68,10 @@ class InferenceSettings:
                 raise ConfigurationError(
                     f"{name} is '{found}', expected one of: {', '.join(known)}."
                 )
-        # Whether this machine can run that kernel at all: on its processor, or on its GPU.
-        device = torch.device("cuda" if self.kernel == "triton" else "cpu")
-        choose_runner(self.kernel, self.precision, device)
+        if self.kernel not in (AUTO, "reference"):
+            # Whether this machine can run that kernel at all: on its processor, or on its GPU.
+            device = torch.device("cuda" if self.kernel == "triton" else "cpu")
+            choose_runner(self.kernel, self.precision, device)
         for name, kinds, unit in (
             ("word_cache_size", int, "a number of words"),
             ("sentence_cache_mb", (int, float), "a number of MB"),
