@@ -17,41 +17,20 @@ import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
-from attacks import (
-    archives,
-    cluster,
-    crashes,
-    distributed,
-    gradients,
-    inputs,
-    kernels,
-    models,
-    parsers,
-    reports,
-    requests,
-    servers,
-    threads,
-)
-from attacks.trials import Attack, Failure, Outcome, as_table, by_name, generator, run_attack
+from attacks.trials import Attack, Failure, Outcome, as_table, generator, run_attack
 
 _MODULES = (
-    archives,
-    cluster,
-    crashes,
-    distributed,
-    gradients,
-    inputs,
-    kernels,
-    models,
-    parsers,
-    reports,
-    requests,
-    servers,
-    threads,
+    *("archives", "cluster", "crashes", "distributed", "gradients", "inputs", "kernels", "models"),
+    *("parsers", "reports", "requests", "servers", "threads"),
 )
-ATTACKS = by_name([attack for module in _MODULES for attack in module.ATTACKS])
+ATTACKS = {
+    attack.name: attack
+    for module in _MODULES
+    for attack in import_module(f"attacks.{module}").ATTACKS
+}
 
 
 def main() -> None:

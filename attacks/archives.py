@@ -215,14 +215,14 @@ def _bounded(value: Any) -> Any:
     return 1000 if is_size else value
 
 
-def tiny_archives(folder: Path, num_steps: int = 1) -> Dict[str, Path]:
+def tiny_archives(folder: Path) -> Dict[str, Path]:
     """Return archives of models of the six tasks, with ELMo."""
     os.chdir(FIXTURES.parent)  # paths in the experiments are relative to it
     archives = {}
     for task in ("coref", "ner", "snli", "squad", "srl", "sst"):
         (folder / task).mkdir()
         experiment = FIXTURES / task / "tiny" / "experiment_elmo.jsonnet"
-        archives[task] = overfitted_archive(experiment, folder / task, num_steps)
+        archives[task] = overfitted_archive(experiment, folder / task, 1)
     return archives
 
 

@@ -11,7 +11,7 @@ import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Iterator, List
 
 import h5py
 import numpy
@@ -355,12 +355,7 @@ def _mutate_dataset(
     return True
 
 
-_PARSERS: List[Tuple[str, Callable[[Path], Trial]]] = [
-    ("options", options),
-    ("vocabulary", vocabulary),
-    ("text", text),
-    ("parquet", parquet),
-    ("weights", weights),
-    ("task_files", task_files),
+ATTACKS = [
+    Attack(prepare.__name__, PROMISE, prepare)
+    for prepare in (options, vocabulary, text, parquet, weights, task_files)
 ]
-ATTACKS = [Attack(name, PROMISE, prepare) for name, prepare in _PARSERS]

@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
-from typing import Any, Callable, Dict, List, NamedTuple
+from typing import Any, Callable, List, NamedTuple
 
 # Called with a generator of random numbers. Raises an exception if the promise was broken.
 Trial = Callable[[Random], None]
 PREPARING, DONE = -1, -2
 # What takes a second of processor time may take so many seconds on a busy machine.
 PATIENCE = 10
+MAX_SECONDS_TO_PREPARE = 100.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,6 @@ class Attack:
         20.0  # of processor time, of a trial; and a `PATIENCE` times as long in all
     )
     max_megabytes: int = 1000
-    max_seconds_to_prepare: float = 100.0
 
 
 class Failure(NamedTuple):
@@ -126,7 +126,7 @@ def run_attack(
             elif len(outcome.failures) < max_failures:
                 number = max(last, first)
                 what = "preparation" if last == PREPARING else "trial"
-                limit = attack.max_seconds_to_prepare if last == PREPARING else attack.max_seconds
+                limit = MAX_SECONDS_TO_PREPARE if last == PREPARING else attack.max_seconds
                 how = (
                     f"the {what} took more than {limit:g} s of processor time, or {PATIENCE} times as long"
                     if is_killed
@@ -165,7 +165,7 @@ def _watch(
                 process.kill()
         if current.value != number:
             number, since, used = current.value, time.monotonic(), _processor_seconds(process.pid)
-        limit = attack.max_seconds_to_prepare if number == PREPARING else attack.max_seconds
+        limit = MAX_SECONDS_TO_PREPARE if number == PREPARING else attack.max_seconds
         is_late = time.monotonic() - since > PATIENCE * limit
         if number != DONE and (is_late or _processor_seconds(process.pid) - used > limit):
             process.kill()
@@ -242,7 +242,3 @@ def as_table(outcomes: List[Outcome]) -> str:
         for outcome in outcomes
     ]
     return "\n".join(rows)
-
-
-def by_name(attacks: List[Attack]) -> Dict[str, Attack]:
-    return {attack.name: attack for attack in attacks}

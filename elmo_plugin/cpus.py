@@ -20,7 +20,7 @@ def usable_cpus() -> int:
     Return the number of CPUs that this process may use, at least 1: those of its affinity, but no more than
     whole CPUs of its quota. Threads that use up a quota are stopped until its next period.
     """
-    return max(1, int(min(affinity_cpus(), _own_quota())))
+    return max(1, int(min(affinity_cpus(), cpu_quota())))
 
 
 def affinity_cpus() -> int:
@@ -30,6 +30,7 @@ def affinity_cpus() -> int:
     return os.cpu_count() or 1  # macOS
 
 
+@functools.cache
 def cpu_quota(root: Path = Path("/")) -> float:
     """
     Return the number of CPUs whose time this process may use by the control groups of Linux, versions 1 and
@@ -60,11 +61,6 @@ def _quota_of(group: Path, version: int) -> float:
     except ValueError:  # no such file, or "max"
         return math.inf
     return quota / period if quota > 0 and period > 0 else math.inf
-
-
-@functools.cache
-def _own_quota() -> float:
-    return cpu_quota()
 
 
 class _Reading(NamedTuple):

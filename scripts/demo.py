@@ -8,10 +8,9 @@ from pathlib import Path
 os.environ.setdefault("ALLENNLP_LOG_LEVEL", "ERROR")
 
 from allennlp.commands.train import train_model_from_file
-from allennlp.models import load_archive
-from allennlp.predictors import Predictor
 
 import elmo_plugin.plugin  # noqa: F401  (registers what the config names)
+from elmo_plugin import load_predictor
 
 SAMPLE = Path("fixtures/ner/wikigold")
 CONFIG = SAMPLE / "experiment.jsonnet"
@@ -25,7 +24,7 @@ def main() -> None:
     metrics = json.loads((RUN / "metrics.json").read_text())
 
     archive_file = RUN / "model.tar.gz"
-    predictor = Predictor.from_archive(load_archive(archive_file))
+    predictor = load_predictor(archive_file)
     print(
         f"\nHeld-out sentences ({SAMPLE / 'test.conll'}), with the best of {metrics['epoch'] + 1} epochs:"
     )

@@ -84,13 +84,13 @@ def test_usable_cpus(
     affinity: int, quota: float, usable: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(affinity)), raising=False)
-    monkeypatch.setattr(cpus, "_own_quota", lambda: quota)
+    monkeypatch.setattr(cpus, "cpu_quota", lambda: quota)
     assert cpus.usable_cpus() == usable
 
 
 def test_without_affinity_all_cpus_are_usable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(cpus, "_own_quota", lambda: math.inf)
+    monkeypatch.setattr(cpus, "cpu_quota", lambda: math.inf)
     for count, usable in [(8, 8), (None, 1)]:
         monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
         assert cpus.usable_cpus() == usable

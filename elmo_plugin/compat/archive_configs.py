@@ -3,10 +3,9 @@
 import functools
 import sys
 from collections import deque
-from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName, byte_lines, read_json
@@ -39,8 +38,11 @@ def known_classes_only(build: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(build)
     def build_known(*args: Any, **kwargs: Any) -> Any:
-        with _loading_archive():
+        token = _is_loading_archive.set(True)
+        try:
             return build(*args, **kwargs)
+        finally:
+            _is_loading_archive.reset(token)
 
     return build_known
 
@@ -69,12 +71,3 @@ def patch_class_names() -> None:
         return found, None
 
     Registrable.resolve_class_name = classmethod(resolve_known)
-
-
-@contextmanager
-def _loading_archive() -> Iterator[None]:
-    token = _is_loading_archive.set(True)
-    try:
-        yield
-    finally:
-        _is_loading_archive.reset(token)

@@ -13,7 +13,7 @@ from allennlp.data import Instance
 
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.files.output import replaced_file
-from elmo_plugin.report.runs import RunFolder
+from elmo_plugin.report.runs import METRICS_NAME, RunFolder, read_metrics
 from elmo_plugin.tasks.metrics import Counts
 
 # In the folder of a run, which is removed when it is trained again.
@@ -53,7 +53,9 @@ def _counted(folder: RunFolder) -> Dict[str, List[Counts]]:
     if not hasattr(model, "counts"):
         return {}
     reader = archive.validation_dataset_reader
-    part = "test" if evaluates_on_test(folder.config) else "validation"
+    # AllenNLP evaluates nothing after distributed training.
+    metrics = read_metrics(folder.path / METRICS_NAME, [])
+    part = "test" if any(name.startswith("test_") for name in metrics) else "validation"
     counts: Dict[str, List[Counts]] = {}
     for _, instances in groupby(reader.read(folder.config[f"{part}_data_path"]), _item):
         model.get_metrics(reset=True)
@@ -69,11 +71,6 @@ def _item(instance: Instance) -> Any:
     """Return what adjacent instances of one item have in common."""
     metadata = instance["metadata"].metadata if "metadata" in instance.fields else {}
     return next((metadata[key] for key in _ITEM_KEYS if key in metadata), instance)
-
-
-def evaluates_on_test(config: Dict[str, Any]) -> bool:
-    """Return whether AllenNLP evaluates a trained config on test data."""
-    return bool(config.get("evaluate_on_test") and config.get("test_data_path"))
 
 
 def resampled_scores(counts: numpy.ndarray) -> numpy.ndarray:

@@ -287,7 +287,7 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
     shares = sorted(set(options.fractions))
     experiment = TaskExperiment.with_elmo(options)
     num_instances = _count_training_instances(experiment)
-    num_batches = math.ceil(num_instances / _batch_size(experiment))
+    num_batches = _batches_of_an_epoch(experiment, num_instances)
     variants = {
         (share, label): Variant(
             label,
@@ -354,8 +354,10 @@ def _count_training_instances(experiment: TaskExperiment) -> int:
     return num_instances
 
 
-def _batch_size(experiment: TaskExperiment) -> int:
+def _batches_of_an_epoch(experiment: TaskExperiment, num_instances: int) -> int:
+    """Return how many batches of all data an epoch has, in each of the distributed workers."""
     loader = experiment.config.get("data_loader", {})
+    workers = (experiment.config.get("distributed") or {}).get("cuda_devices", [None])
     size = loader.get("batch_sampler", loader).get("batch_size")
     if not isinstance(size, int):
         raise ConfigurationError(
@@ -363,7 +365,7 @@ def _batch_size(experiment: TaskExperiment) -> int:
             "data_loader.batch_sampler.batch_size is a number. It is needed to count the batches of all "
             "data. Give one."
         )
-    return size
+    return loader.get("batches_per_epoch") or math.ceil(num_instances / (size * len(workers)))
 
 
 def _best_epochs(scores: TaskScores, shares: Sequence[float]) -> "pandas.DataFrame":

@@ -4,7 +4,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report.bootstrap import evaluates_on_test, item_counts, resampled_scores
+from elmo_plugin.report.bootstrap import item_counts, resampled_scores
 from elmo_plugin.report.runs import Run, TrainedRuns, train
 from elmo_plugin.report.tables import (
     FAILED,
@@ -85,8 +85,7 @@ class TaskScores:
         self._scale = 100.0 if is_share else 1.0
         self.metric = f"{experiment.metric} (%)" if is_share else experiment.metric
         self._parts = {"dev": "validation"}  # of the data, with their fields in `RunScores`
-        # AllenNLP evaluates nothing after distributed training.
-        if evaluates_on_test(experiment.config) and scores["test"].notna().any():
+        if scores["test"].notna().any():
             self._parts["test"] = "test"
         self._part, self._field = list(self._parts.items())[-1]
         self._uncounted: List[str] = []  # names of runs without counts of items

@@ -35,10 +35,6 @@ class SumMetric(Metric):
     def reset(self) -> None:
         self._sums.zero_()
 
-    def counts(self) -> Counts:
-        """Return what the score since the last reset is computed from."""
-        raise NotImplementedError
-
     def _from_sums(self, sums: Tensor) -> Dict[str, float]:
         raise NotImplementedError
 

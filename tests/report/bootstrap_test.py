@@ -1,20 +1,15 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, List
+from typing import Any, Dict, List
 
 import numpy
 import pytest
 import torch
+from allennlp.data import Instance
 
 from elmo_plugin.report import bootstrap
-from elmo_plugin.report.bootstrap import (
-    COUNTS_NAME,
-    evaluates_on_test,
-    item_counts,
-    resampled_scores,
-    score,
-)
+from elmo_plugin.report.bootstrap import COUNTS_NAME, item_counts, resampled_scores, score
 from elmo_plugin.report.runs import RunFolder
 from tests.closeness import assert_close
 
@@ -88,7 +83,30 @@ def test_a_model_without_counts_has_none(tmp_path: Path, monkeypatch: pytest.Mon
     assert opened == [tmp_path / "model.tar.gz"]  # once
 
 
-def test_without_test_data_nothing_is_evaluated_on_it() -> None:
-    assert not evaluates_on_test({"evaluate_on_test": True})
-    assert not evaluates_on_test({"test_data_path": "test.conll"})
-    assert evaluates_on_test({"evaluate_on_test": True, "test_data_path": "test.conll"})
+class Counting(torch.nn.Module):
+    """A model that answers nothing, and counts one item."""
+
+    get_metrics = forward_on_instance = lambda *arguments, **options: None
+
+    def counts(self) -> Dict[str, Any]:
+        return {"f1": [[1, 1, 1, 1]]}
+
+
+@pytest.mark.parametrize("metrics, part", [({"test_f1": 0.5}, "test"), ({}, "dev")])
+def test_the_items_are_those_that_a_run_was_measured_on(
+    metrics: Dict[str, float], part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After distributed training nothing is evaluated on test data, whatever the config says."""
+    read: List[str] = []
+    reader = SimpleNamespace(
+        read=lambda path: read.append(path) or [Instance({})],
+        apply_token_indexers=lambda instance: None,
+    )
+    archive = SimpleNamespace(model=Counting(), validation_dataset_reader=reader)
+    monkeypatch.setattr(bootstrap, "opened_archive", lambda path: archive)
+    (tmp_path / "model.tar.gz").touch()
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    config = {"validation_data_path": "dev", "test_data_path": "test", "evaluate_on_test": True}
+    counts = item_counts(RunFolder(tmp_path, config), "f1")
+    assert counts is not None and counts.shape == (1, 1, 4)
+    assert read == [part]

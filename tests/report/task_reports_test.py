@@ -374,6 +374,17 @@ def test_a_share_has_the_batches_of_an_epoch_of_all_data(
     assert training.started[0] == "ner-none-share_0.5-batches_3-seed1"
 
 
+@pytest.mark.parametrize(
+    "overrides, num_batches",
+    [({"distributed": {"cuda_devices": [-1, -1]}}, 1), ({"data_loader.batches_per_epoch": 5}, 5)],
+)
+def test_a_share_has_the_batches_of_one_worker_or_of_the_config(
+    overrides: Dict[str, Any], num_batches: int, training: FakeTraining, shares: Options
+) -> None:
+    compare_shares(shares(overrides=overrides, fractions=(0.5,)))
+    assert training.started[0] == f"ner-none-share_0.5-batches_{num_batches}-seed1"
+
+
 def test_failed_runs_are_marked_in_both_tables(training: FakeTraining, shares: Options) -> None:
     training.failing = {"ner-both-share_0.5-batches_2-seed1", "ner-none-seed1"}
     report = compare_shares(shares(fractions=(0.5, 1.0)))

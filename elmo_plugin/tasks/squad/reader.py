@@ -102,35 +102,6 @@ def _unusable(found_and_expected: str) -> ConfigurationError:
     return ConfigurationError(f"{found_and_expected}. {_ADVICE}")
 
 
-def squad_records(file_path: FileName) -> Iterator[Tuple[str, SquadRecord]]:
-    """
-    Yield the questions of a file with their places: position in the file, and id if there is one. Raise
-    `ConfigurationError` if it has another structure.
-    """
-    with open_text(local_path("data file", file_path), str(file_path)) as file:
-        try:
-            data = file.read()
-        except (OSError, EOFError, zlib.error) as error:  # a damaged .gz
-            raise unreadable(file_path, error) from error
-    try:
-        content = _File.model_validate(parse_json(data.decode("utf-8-sig")))
-    except ValueError as error:
-        found = f"found no JSON in UTF-8 ({error})"
-        if isinstance(error, ValidationError):
-            found = _fault(error)
-        raise ConfigurationError(
-            f"{file_path}: {found}, expected {_SHAPE}. Correct the file, or give the path of such a file."
-        ) from error
-    for article_number, article in enumerate(content.data):
-        for paragraph_number, paragraph in enumerate(article.paragraphs):
-            for number, question in enumerate(paragraph.qas):
-                position = f"data[{article_number}], paragraphs[{paragraph_number}], qas[{number}]"
-                id_ = question.get("id") if isinstance(question, dict) else None
-                name = f" (id {id_})" if isinstance(id_, str) else ""
-                place = f"{file_path}, {position}{name}"
-                yield place, SquadRecord(article_number, paragraph.context, question)
-
-
 def _fault(error: ValidationError) -> str:
     """Return the first problem: what was found where, and why it is wrong."""
     problem = error.errors()[0]
@@ -252,7 +223,34 @@ class SquadReader(TaskReader):
         return Instance(fields)
 
     def _records(self, file_path: FileName) -> Iterator[Tuple[str, SquadRecord]]:
-        return squad_records(file_path)
+        """
+        Yield the questions of a file with their places: position in the file, and id if there is one. Raise
+        `ConfigurationError` if it has another structure.
+        """
+        with open_text(local_path("data file", file_path), str(file_path)) as file:
+            try:
+                data = file.read()
+            except (OSError, EOFError, zlib.error) as error:  # a damaged .gz
+                raise unreadable(file_path, error) from error
+        try:
+            content = _File.model_validate(parse_json(data.decode("utf-8-sig")))
+        except ValueError as error:
+            found = f"found no JSON in UTF-8 ({error})"
+            if isinstance(error, ValidationError):
+                found = _fault(error)
+            raise ConfigurationError(
+                f"{file_path}: {found}, expected {_SHAPE}. Correct the file, or give the path of such a file."
+            ) from error
+        for article_number, article in enumerate(content.data):
+            for paragraph_number, paragraph in enumerate(article.paragraphs):
+                for number, question in enumerate(paragraph.qas):
+                    position = (
+                        f"data[{article_number}], paragraphs[{paragraph_number}], qas[{number}]"
+                    )
+                    id_ = question.get("id") if isinstance(question, dict) else None
+                    name = f" (id {id_})" if isinstance(id_, str) else ""
+                    place = f"{file_path}, {position}{name}"
+                    yield place, SquadRecord(article_number, paragraph.context, question)
 
     def _instances(self, record: SquadRecord, counts: Counter) -> Iterable[Instance]:
         question, text = record.checked(), record.passage

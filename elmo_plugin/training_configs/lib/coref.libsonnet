@@ -37,20 +37,12 @@ local words = import 'words.libsonnet';
     patience=10,
     seed=13370,
   ):: {
-    random_seed: seed,
-    numpy_seed: seed,
-    pytorch_seed: seed,
-
     dataset_reader: {
       type: 'elmo_coref',
       token_indexers: words.indexers(lowercase=false)
-                      + words.character_indexers(character_filter_widths[std.length(character_filter_widths) - 1])
+                      + words.character_indexers(character_filter_widths)
                       + elmo.indexers,
     },
-    train_data_path: data.train,
-    validation_data_path: data.dev,
-    test_data_path: data.test,
-    evaluate_on_test: true,
 
     model: {
       type: 'elmo_coref',
@@ -58,11 +50,10 @@ local words = import 'words.libsonnet';
         text_field_embedder: {
           token_embedders: words.embedders(word_vectors, word_dim, trainable=word_vectors == null)
                            + words.character_embedders(
-                             character_dim, num_character_filters, character_filter_widths[0]
+                             character_dim, num_character_filters, character_filter_widths
                            ) + {
                              // Lee et al. scale all word vectors to length 1, AllenNLP those that are longer.
                              [if word_vectors != null then 'tokens']+: { max_norm: 1.0 },
-                             token_characters+: { encoder+: { ngram_filter_sizes: character_filter_widths } },
                            },
         },
         elmo: elmo_part,
@@ -115,5 +106,5 @@ local words = import 'words.libsonnet';
       validation_metric: '+coref_f1',
       checkpointer: { keep_most_recent_by_count: 1 },
     },
-  },
+  } + data_files.experiment(data, seed),
 }

@@ -7,6 +7,17 @@
     [if test != null then 'test']: folder + '/' + test,
   },
 
+  // What an experiment on such files is trained and measured on.
+  experiment(data, seed):: {
+    random_seed: seed,
+    numpy_seed: seed,
+    pytorch_seed: seed,
+    train_data_path: data.train,
+    validation_data_path: data.dev,
+    [if 'test' in data then 'test_data_path']: data.test,
+    [if 'test' in data then 'evaluate_on_test']: true,
+  },
+
   // Batches of texts of similar length, of the fields in `sorting_keys`: what stands in a batch changes no result. So
   // `allennlp evaluate` reads the longest texts last; `elmo predict` answers in the order of the file.
   loaders(batch_size, sorting_keys):: {

@@ -3,9 +3,6 @@
   // The paper's biLM, as AI2 publishes it (374 MB, downloaded once).
   original:: self.named('original'),
 
-  // The small one that comes with this package.
-  mini:: self.named('elmo_mini'),
-
   // One that comes with this package, or the folder of your own: with options.json and weights.hdf5, or of
   // ELMoForManyLangs.
   named(name):: { options_file: name },

@@ -18,7 +18,7 @@ local words = import 'words.libsonnet';
     word_dim=50,
     character_dim=16,
     num_character_filters=128,
-    character_filter_width=3,
+    character_filter_widths=[3],
     rnn_sizes=[200, 100],
     dropout=0.5,
     input_scheme=null,
@@ -30,20 +30,12 @@ local words = import 'words.libsonnet';
     patience=25,
     seed=13370,
   ):: {
-    random_seed: seed,
-    numpy_seed: seed,
-    pytorch_seed: seed,
-
     dataset_reader: {
       type: 'elmo_ner',
       input_scheme: input_scheme,
       [if unmarked != {} then 'unmarked']: unmarked,
-      token_indexers: words.indexers() + words.character_indexers(character_filter_width) + elmo.indexers,
+      token_indexers: words.indexers() + words.character_indexers(character_filter_widths) + elmo.indexers,
     },
-    train_data_path: data.train,
-    validation_data_path: data.dev,
-    test_data_path: data.test,
-    evaluate_on_test: true,
 
     model: {
       type: 'elmo_ner',
@@ -51,7 +43,7 @@ local words = import 'words.libsonnet';
         text_field_embedder: {
           token_embedders: words.embedders(word_vectors, word_dim, trainable=true)
                            + words.character_embedders(
-                             character_dim, num_character_filters, character_filter_width
+                             character_dim, num_character_filters, character_filter_widths
                            ),
         },
         elmo: elmo_part,
@@ -77,5 +69,5 @@ local words = import 'words.libsonnet';
       validation_metric: '+f1',
       checkpointer: { keep_most_recent_by_count: 1 },
     },
-  } + data_files.loaders(batch_size, ['tokens']),
+  } + data_files.experiment(data, seed) + data_files.loaders(batch_size, ['tokens']),
 }

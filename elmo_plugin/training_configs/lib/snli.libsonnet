@@ -46,18 +46,10 @@ local words = import 'words.libsonnet';
     local layer = { num_layers: 1, hidden_dims: hidden_dim, activations: 'relu' },
     local rnn = { type: 'lstm', hidden_size: hidden_dim, bidirectional: true },
 
-    random_seed: seed,
-    numpy_seed: seed,
-    pytorch_seed: seed,
-
     dataset_reader: {
       type: 'elmo_snli',
       token_indexers: words.indexers(lowercase) + elmo.indexers,
     },
-    train_data_path: data.train,
-    validation_data_path: data.dev,
-    test_data_path: data.test,
-    evaluate_on_test: true,
 
     model: {
       type: 'elmo_snli',
@@ -93,5 +85,5 @@ local words = import 'words.libsonnet';
       validation_metric: '+accuracy',
       checkpointer: { keep_most_recent_by_count: 1 },
     },
-  } + data_files.loaders(batch_size, ['premise', 'hypothesis']),
+  } + data_files.experiment(data, seed) + data_files.loaders(batch_size, ['premise', 'hypothesis']),
 }

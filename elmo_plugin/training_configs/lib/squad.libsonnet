@@ -17,7 +17,7 @@ local words = import 'words.libsonnet';
     word_dim=300,
     character_dim=20,
     num_character_filters=100,
-    character_filter_width=5,
+    character_filter_widths=[5],
     character_min_count=49,
     rnn_size=90,
     dropout=0.2,
@@ -35,18 +35,12 @@ local words = import 'words.libsonnet';
     local reader = {
       type: 'elmo_squad',
       token_indexers: words.indexers(lowercase=false)
-                      + words.character_indexers(character_filter_width)
+                      + words.character_indexers(character_filter_widths)
                       + elmo.indexers,
     },
 
-    random_seed: seed,
-    numpy_seed: seed,
-    pytorch_seed: seed,
-
     dataset_reader: reader { [if max_passage_tokens != null then 'max_passage_tokens']: max_passage_tokens },
     validation_dataset_reader: reader,
-    train_data_path: data.train,
-    validation_data_path: data.dev,
     vocabulary: { min_count: { token_characters: character_min_count } },
 
     model: {
@@ -55,7 +49,7 @@ local words = import 'words.libsonnet';
         text_field_embedder: {
           token_embedders: words.embedders(word_vectors, word_dim, trainable=(word_vectors == null))
                            + words.character_embedders(
-                             character_dim, num_character_filters, character_filter_width, dropout
+                             character_dim, num_character_filters, character_filter_widths, dropout
                            ),
         },
         elmo: elmo_part,
@@ -94,5 +88,5 @@ local words = import 'words.libsonnet';
       validation_metric: '+f1',
       checkpointer: { keep_most_recent_by_count: 1 },
     },
-  } + data_files.loaders(batch_size, ['passage']),
+  } + data_files.experiment(data, seed) + data_files.loaders(batch_size, ['passage']),
 }

@@ -31,16 +31,8 @@ local words = import 'words.libsonnet';
   local all = { type: 'elmo_srl', token_indexers: words.indexers() + elmo.indexers };
   local reader(share) = if share == 1 then all else { type: 'elmo_share', share: share, reader: all };
   {
-    random_seed: seed,
-    numpy_seed: seed,
-    pytorch_seed: seed,
-
     dataset_reader: reader(train_share),
     validation_dataset_reader: reader(evaluation_share),
-    train_data_path: data.train,
-    validation_data_path: data.dev,
-    test_data_path: data.test,
-    evaluate_on_test: true,
 
     model: {
       type: 'elmo_srl',
@@ -76,5 +68,5 @@ local words = import 'words.libsonnet';
       validation_metric: '+f1',
       checkpointer: { keep_most_recent_by_count: 1 },
     },
-  } + data_files.loaders(batch_size, ['tokens']),
+  } + data_files.experiment(data, seed) + data_files.loaders(batch_size, ['tokens']),
 }

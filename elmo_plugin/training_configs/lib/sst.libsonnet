@@ -45,16 +45,8 @@ local words = import 'words.libsonnet';
       dropout: dropout,
     };
     {
-      random_seed: seed,
-      numpy_seed: seed,
-      pytorch_seed: seed,
-
       dataset_reader: sentence_reader { min_phrase_length: min_phrase_length },
       validation_dataset_reader: sentence_reader,
-      train_data_path: data.train,
-      validation_data_path: data.dev,
-      test_data_path: data.test,
-      evaluate_on_test: true,
 
       model: {
         type: 'elmo_sst',
@@ -92,5 +84,5 @@ local words = import 'words.libsonnet';
         validation_metric: '+accuracy',
         checkpointer: { keep_most_recent_by_count: 1 },
       },
-    } + data_files.loaders(batch_size, ['tokens']),
+    } + data_files.experiment(data, seed) + data_files.loaders(batch_size, ['tokens']),
 }

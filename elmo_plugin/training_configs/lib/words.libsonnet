@@ -14,7 +14,8 @@
 
   // With marks around it: AllenNLP's encoder leaves out windows with padding, and a word that is shorter than a filter
   // would have zeros for it.
-  character_indexers(widest_filter):: {
+  character_indexers(filter_widths):: {
+    local widest_filter = std.foldl(std.max, filter_widths, 0),
     local num_marks = std.floor(widest_filter / 2),
     token_characters: {
       type: 'characters',
@@ -27,7 +28,7 @@
   },
 
   // Convolutions over the characters of a word, with the maximum over time.
-  character_embedders(dim, num_filters, filter_width, dropout=0.0):: {
+  character_embedders(dim, num_filters, filter_widths, dropout=0.0):: {
     token_characters: {
       type: 'character_encoding',
       embedding: { embedding_dim: dim, vocab_namespace: 'token_characters' },
@@ -35,7 +36,7 @@
         type: 'cnn',
         embedding_dim: dim,
         num_filters: num_filters,
-        ngram_filter_sizes: [filter_width],
+        ngram_filter_sizes: filter_widths,
         conv_layer_activation: 'relu',
       },
       [if dropout > 0 then 'dropout']: dropout,
