@@ -124,7 +124,7 @@ def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
     if trained is None:
         return None
     rows = [
-        [*key[:2], *_perplexities(folder / runs[key].name), minutes]
+        [*key[:2], *_perplexities(runs[key].path), minutes]
         for key, minutes in trained.scores["minutes"].dropna().items()
     ]
     table = _table(texts, options.model, rows)
@@ -164,7 +164,7 @@ def _experiment(
         "LM_HELDOUT": str(files.held_out),
     }
     name = f"perplexity-{text_name}-{for_file_names(bilm)}"
-    experiment = Experiment(options.config, options.overrides, name, variables)
+    experiment = Experiment(options, options.config, name, variables)
     callbacks = experiment.config["trainer"].get("callbacks") or []
     if not any(callback in (CALLBACK, {"type": CALLBACK}) for callback in callbacks):
         raise ConfigurationError(

@@ -91,16 +91,6 @@ class RunOptions(ReportOptions):
         return Path(self.output) / "runs"
 
 
-class Run(NamedTuple):
-    """A training run. All reports give the same variant of a config the same name."""
-
-    name: str
-    config: Dict[str, Any]
-
-    def folder(self, options: RunOptions) -> "RunFolder":
-        return RunFolder(options.runs_folder / self.name, self.config)
-
-
 class RunScores(NamedTuple):
     """The scores of a finished run, its duration and its memory."""
 
@@ -127,7 +117,7 @@ class TrainedRuns(NamedTuple):
 
 
 def train(
-    runs: Mapping[Tuple[Any, ...], Run], options: RunOptions, metric: str
+    runs: Mapping[Tuple[Any, ...], "RunFolder"], options: RunOptions, metric: str
 ) -> Optional[TrainedRuns]:
     """
     Train the runs that are not finished, and return the results of all by their keys; nothing after a dry
@@ -138,8 +128,7 @@ def train(
 
     folders: Dict[str, RunFolder] = {}
     for run in runs.values():
-        folder = folders.setdefault(run.name, run.folder(options))
-        if folder.config != run.config:
+        if folders.setdefault(run.name, run).config != run.config:
             raise ConfigurationError(
                 f"Two runs with different configs have the name '{run.name}', expected different names: they "
                 "are made of the names of files, without their endings, and of biLMs. Rename some."
@@ -183,13 +172,15 @@ def train(
 
 class RunFolder:
     """
-    The `--serialization-dir` of `allennlp train`, which may not exist yet. Beside it are the config of the
-    run, its log, and a record: the versions that it was started with, and its config with a hash of the
-    content in place of each path.
+    The `--serialization-dir` of `allennlp train`, which may not exist yet. Its name is that of the run: all
+    reports give the same variant of a config the same name. Beside it are the config of the run, its log, and
+    a record: the versions that it was started with, and its config with a hash of the content in place of
+    each path.
     """
 
     def __init__(self, path: Path, config: Dict[str, Any]) -> None:
         self.path, self.config = path, config
+        self.name = path.name
         self.config_file = path.with_name(f"{path.name}.json")
         self.log_file = path.with_name(f"{path.name}.log")
         self.record_file = path.with_name(f"{path.name}.record.json")
@@ -345,7 +336,7 @@ def _train(
                 while waiting and len(running) < num_parallel:
                     folder = waiting.pop(0)
                     folder.prepare()
-                    name, log = folder.path.name, folder.log_file
+                    name, log = folder.name, folder.log_file
                     logger.info("%s: started, its log is %s", name, log)
                     process = start_training(folder.command(options), log, environment)
                     running[process] = folder
@@ -354,8 +345,8 @@ def _train(
                     folder = running.pop(process)
                     if process.returncode != 0 or not folder.is_finished():
                         reason = failure_reason(process.returncode, folder.log_file)
-                        failures[folder.path.name] = reason
-                        logger.error("%s failed: %s", folder.path.name, reason)
+                        failures[folder.name] = reason
+                        logger.error("%s failed: %s", folder.name, reason)
                     progress.update()
     finally:  # none is running, unless there was an interrupt or an error
         stop_training(list(running))

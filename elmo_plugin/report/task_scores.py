@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.bootstrap import item_counts, resampled_scores
-from elmo_plugin.report.runs import Run, TrainedRuns, train
+from elmo_plugin.report.runs import RunFolder, TrainedRuns, train
 from elmo_plugin.report.tables import (
     FAILED,
     Part,
@@ -74,7 +74,7 @@ class TaskScores:
     def __init__(
         self,
         experiment: TaskExperiment,
-        runs: Mapping[Tuple[Any, ...], Run],
+        runs: Mapping[Tuple[Any, ...], RunFolder],
         trained: TrainedRuns,
     ) -> None:
         self.experiment, self.trained = experiment, trained
@@ -91,15 +91,14 @@ class TaskScores:
         self._uncounted: List[str] = []  # names of runs without counts of items
         self._resampled = self._resample(runs)
 
-    def _resample(self, runs: Mapping[Tuple[Any, ...], Run]) -> "pandas.DataFrame":
+    def _resample(self, runs: Mapping[Tuple[Any, ...], RunFolder]) -> "pandas.DataFrame":
         """Return the scores of resamples of the items, in columns, of each run; missing where it failed."""
         import pandas
 
         resampled = {}
         for key in self.trained.scores["validation"].dropna().index:
-            folder = runs[key].folder(self.experiment.options)
             try:
-                counts = item_counts(folder, self.experiment.metric)
+                counts = item_counts(runs[key], self.experiment.metric)
             except ConfigurationError as error:  # such as an archive that was cut short
                 logger.warning("%s: its items cannot be counted: %s", runs[key].name, error)
                 counts = None

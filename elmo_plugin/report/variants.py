@@ -14,7 +14,7 @@ from elmo_plugin.arguments import option
 from elmo_plugin.compat.training_process import config_path
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.text_encoder import PLACES_OF
-from elmo_plugin.report.runs import Run, RunOptions
+from elmo_plugin.report.runs import RunFolder, RunOptions
 
 ELMO_KEY = "model.text_encoder.elmo"
 SEED_KEYS = ("random_seed", "numpy_seed", "pytorch_seed")
@@ -72,13 +72,14 @@ class Experiment:
 
     def __init__(
         self,
+        options: RunOptions,
         config_file: str,
-        overrides: Optional[Dict[str, Any]],
         name: Optional[str],
         variables: Optional[Mapping[str, str]] = None,
     ) -> None:
+        self.runs_folder = options.runs_folder
         self.config_file = str(config_path(config_file))
-        self.config = _evaluated(self.config_file, overrides, variables)
+        self.config = _evaluated(self.config_file, options.overrides, variables)
         for key in ("model", "dataset_reader", "data_loader", "trainer", "model.text_encoder"):
             self._check_is_object(key)
         self.model: Dict[str, Any] = self.config.get("model") or {}
@@ -112,12 +113,14 @@ class Experiment:
                     "config, or --overrides."
                 )
 
-    def run(self, name: str, changes: Dict[str, Any], seed: int) -> Run:
+    def run(self, name: str, changes: Dict[str, Any], seed: int) -> RunFolder:
         """Return the run with these changes to the config and this seed."""
         changes = {**changes, **dict.fromkeys(SEED_KEYS, seed)}
         if "seed" in self.config.get("data_loader", {}):
             changes["data_loader.seed"] = seed
-        return Run(f"{name}-seed{seed}", with_overrides(self.config, changes))
+        return RunFolder(
+            self.runs_folder / f"{name}-seed{seed}", with_overrides(self.config, changes)
+        )
 
     def variables(self) -> Dict[str, str]:
         """Return the environment variables that the config reads (`std.extVar`), with their values."""
@@ -129,7 +132,7 @@ class TaskExperiment(Experiment):
     """A config that trains a task's model, with a placement of ELMo that can be changed."""
 
     def __init__(self, options: TaskOptions) -> None:
-        super().__init__(options.config_file, options.overrides, options.name)
+        super().__init__(options, options.config_file, options.name)
         self.options = options
         for key in (ELMO_KEY, "dataset_reader.token_indexers"):
             self._check_is_object(key)
@@ -168,7 +171,7 @@ class TaskExperiment(Experiment):
             )
         return experiment
 
-    def run_of(self, variant: Variant, seed: int) -> Run:
+    def run_of(self, variant: Variant, seed: int) -> RunFolder:
         """Return the run of a variant with a seed. Its name says how it differs from the config."""
         placement = variant.placement or self.placement
         name = [self.name, placement]

@@ -20,7 +20,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> List[List[str]]:
     monkeypatch.chdir(tmp_path)
     data = tmp_path / "data" / "squad" / "official_dev"
     data.mkdir(parents=True)
-    for part in ("train", "dev"):
+    for part in ("train", "dev", "test"):
         (data / f"{part}-v1.1.json").touch()
     (tmp_path / "bin").mkdir()
     for name in ("elmo", "python"):

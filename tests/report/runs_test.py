@@ -21,7 +21,7 @@ from elmo_plugin.compat import training_process
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.report import runs
-from elmo_plugin.report.runs import Run, RunFolder, TrainedRuns, train
+from elmo_plugin.report.runs import RunFolder, TrainedRuns, train
 from elmo_plugin.report.tables import versions
 from elmo_plugin.report.variants import TaskExperiment, TaskOptions, Variant
 from tests.closeness import assert_close
@@ -36,7 +36,7 @@ CONFIG: Dict[str, Any] = {
 Options = Callable[..., TaskOptions]
 
 
-def runs_of(options: TaskOptions) -> Dict[Any, Run]:
+def runs_of(options: TaskOptions) -> Dict[Any, RunFolder]:
     experiment = TaskExperiment(options)
     variants = product(VARIANTS, options.seeds)
     return {(of.label, seed): experiment.run_of(of, seed) for of, seed in variants}
@@ -70,7 +70,8 @@ class TestTrain:
         self, training: FakeTraining, options: Options
     ) -> None:
         given = options()
-        runs = {(file, 1): Run("ner-words-seed1", {**CONFIG, "file": file}) for file in "ab"}
+        path = given.runs_folder / "ner-words-seed1"
+        runs = {(file, 1): RunFolder(path, {**CONFIG, "file": file}) for file in "ab"}
         message = "Two runs with different configs have the name 'ner-words-seed1'"
         with pytest.raises(ConfigurationError, match=message):
             train(runs, given, "f1")
