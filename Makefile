@@ -34,7 +34,7 @@ PYTEST_OPTIONS := --numprocesses auto --maxprocesses 4 --dist loadfile --no-load
 PYTEST := $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
 COVERAGE := --cov --cov-report=term --cov-fail-under=95
 
-.PHONY: help demo docs test test-all test-torch test-margins test-seeds attack sanitize lint audit wheels release-check clean
+.PHONY: help demo docs compile test test-all test-torch test-margins test-seeds attack sanitize lint audit wheels release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,8 @@ demo: $(RUNTIME_STAMP) ## train and try a small ELMo tagger on real text
 docs: $(DEV_STAMP) ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs --quiet build --strict
 	@echo "Open site/index.html, or serve it: $(VENV)/bin/python -m http.server --directory site"
+
+compile: $(RUNTIME_STAMP) ## compile the C++ again if it was changed
 
 test: $(DEV_STAMP) ## run the tests but the slow ones, with coverage of the package
 	$(PYTEST) $(COVERAGE) -m "not slow"

@@ -47,7 +47,7 @@ from elmo_plugin.commands.pretrain import PretrainOptions, run
 from elmo_plugin.compat.archives import opened_archive, save_archive
 from elmo_plugin.compat.training_process import CONFIGS as PRETRAINING_CONFIGS
 from elmo_plugin.embedding.formats import FORMATS, OutputOptions
-from elmo_plugin.embedding.layers import layer_choice
+from elmo_plugin.embedding.layers import LAYER_CHOICES, layer_choice
 from elmo_plugin.embedding.run import EmbeddingRun
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.errors import ConfigurationError
@@ -97,7 +97,7 @@ class EmbeddingCase(NamedTuple):
             _text(random, random.randint(1, 40)),
             _text(random, 5) if random.random() < 0.3 else "",
             format,
-            random.choice(["all", "top", "average"]),
+            random.choice(LAYER_CHOICES),
             random.choice([None, None, "mean", "max"]),
             options,
             random.randint(1, 12),

@@ -119,7 +119,9 @@ def test_commands_import_the_plugin_storey_only_when_they_run() -> None:
 
 
 def test_a_task_imports_no_other_task() -> None:
-    tasks = {"coref", "ner", "snli", "squad", "srl", "sst"}
+    fixtures = PACKAGE.parent / "fixtures"
+    tasks = {path.parent.parent.name for path in fixtures.glob("*/tiny/experiment_elmo.jsonnet")}
+    assert len(tasks) >= 6
     for module, imported in imports_in_the_package():
         of_both = [name.split(".")[2:3] for name in (module, imported)]
         of_tasks = [of[0] for of in of_both if of and of[0] in tasks]

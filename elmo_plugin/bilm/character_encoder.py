@@ -38,7 +38,7 @@ class CharacterEncoder(torch.nn.Module):
         num_ids: int = NUM_CHARACTER_IDS,
     ) -> None:
         super().__init__()
-        self.activation = torch.relu if options.activation == "relu" else torch.tanh
+        self.activation = {"relu": torch.relu, "tanh": torch.tanh}[options.activation]
         self.widest_filter = max(width for width, _ in options.filters)
         # Row 0 is padding and stays zero.
         self.character_embedding = torch.nn.Embedding(
@@ -147,7 +147,8 @@ class Highway(torch.nn.Module):
     `g * relu(x W_transform + b) + (1 - g) * x` with `g = sigmoid(x W_carry + b)`.
 
     bilm-tf's names: its "carry" gate opens the transformed path. (AllenNLP's `Highway` gates the other
-    way round and stores the negative of these carry weights.)
+    way round and stores the negative of these carry weights.) `character_encoder.h` has the same arithmetic
+    for frozen biLMs.
     """
 
     def __init__(self, dim: int) -> None:

@@ -23,11 +23,14 @@ def settings_of(module: torch.nn.Module) -> Dict[str, Any]:
 
 def changed_setting(module: torch.nn.Module, built: torch.nn.Module) -> Optional[str]:
     """
-    Return the first setting of a module, or of a submodule that both have, which differs from that of another
-    one as it was built, as a clause; `None` if all are the same.
+    Return the first setting of a module, or the class of a submodule, which differs from that of another one
+    as it was built, as a clause; `None` if all are the same.
     """
     others = dict(built.named_modules())
     for name, one in module.named_modules():
+        if name and name in others and type(one) is not type(others[name]):
+            built_as = type(others[name]).__name__
+            return f"its {name} is of class {type(one).__name__}, and {built_as} by its options"
         expected = settings_of(others[name]) if name in others else {}
         found = settings_of(one)
         for key, value in expected.items():

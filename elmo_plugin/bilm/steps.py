@@ -136,7 +136,8 @@ def run_loop(layer: PreparedLayer, given: LayerInput) -> LayerOutput:
     Run a layer, whose matrices are each a `Product`, in one direction, step by step. Autograd follows it.
 
     Four other files have the same arithmetic, and change with it: `lstm.h` and its backward pass
-    `lstm_backward.h` in C++, `triton_steps.py`, and `program.py`. `tests/bilm/slow_bilm.py` checks them all.
+    `lstm_backward.h` in C++, `triton_steps.py`, and `program.py`. Tests compare `BiLM` with
+    `tests/bilm/slow_bilm.py`, its gradients with AllenNLP's, and these files with each other.
     """
     state, cell = given.state, given.cell
     outputs: List[Tensor] = []
@@ -152,6 +153,7 @@ def run_loop(layer: PreparedLayer, given: LayerInput) -> LayerOutput:
             if size < len(state):
                 final_states.append((state[size:], cell[size:]))
                 state, cell = state[:size], cell[:size]
+            # The bias has the 1 of the forget gate, see `ProjectedLSTM.tensors`.
             i, g, f, o = (gates + layer.for_states(state)).chunk(4, dim=1)
             cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
             if layer.cell_clip is not None:

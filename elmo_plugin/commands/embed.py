@@ -15,7 +15,7 @@ from elmo_plugin.embedding.elmo_embedder import (
 )
 from elmo_plugin.embedding.engines import EngineOptions
 from elmo_plugin.embedding.formats import OutputOptions
-from elmo_plugin.embedding.layers import POOLS, LayerChoice, layer_choice, learnt_mix
+from elmo_plugin.embedding.layers import LAYER_CHOICES, POOLS, LayerChoice, layer_choice, learnt_mix
 from elmo_plugin.embedding.run import EmbeddingRun
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
@@ -103,7 +103,7 @@ class EmbedOptions:
     @property
     def layers(self) -> List[str]:
         """The names of the given choices of layers."""
-        return [name for name in ("all", "top", "average") if getattr(self, name)]
+        return [name for name in LAYER_CHOICES if getattr(self, name)]
 
 
 OPTIONS = EmbedOptions

@@ -1,5 +1,6 @@
 """Vectors from the layers of a sentence: a choice of layers, pooling over tokens, and cosine similarity."""
 
+import copy
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
@@ -64,12 +65,14 @@ def choose_layer(layers: numpy.ndarray, layer: Layer) -> numpy.ndarray:
     return layers.mean(axis=0) if isinstance(layer, str) else layers[layer].copy()
 
 
-# Functions that can be pickled.
+# Functions that can be pickled. They keep both directions: the pool first-last takes the halves of the width.
 _FUNCTIONS: Dict[str, Callable[[numpy.ndarray], numpy.ndarray]] = {
     "all": numpy.asarray,
     "top": partial(choose_layer, layer=TOP_LAYER),
     AVERAGE: partial(choose_layer, layer=AVERAGE),
 }
+
+LAYER_CHOICES = tuple(_FUNCTIONS)
 
 
 def layer_choice(name: str, pool: Optional[str] = None) -> LayerChoice:
@@ -91,10 +94,14 @@ def learnt_mix(mix: ScalarMix, name: str, pool: Optional[str] = None) -> LayerCh
             f"The mix '{name}' was learned with do_layer_norm, which makes the vectors of a sentence depend "
             "on the other sentences of its batch, expected a mix without it. Write the layers with --all."
         )
+    mix = copy.deepcopy(mix).cpu()
+    values = {name: value.tolist() for name, value in mix.named_parameters()}
+    return LayerChoice(f"mix with {values}", partial(_mixed, mix), pool)
+
+
+def _mixed(mix: ScalarMix, layers: numpy.ndarray) -> numpy.ndarray:
     with torch.no_grad():
-        weights = (mix.gamma * mix.normalized_weights).cpu().numpy()  # (num_layers,)
-    weighted_sum = partial(numpy.tensordot, weights, axes=1)
-    return LayerChoice(f"mix with weights {weights.tolist()}", weighted_sum, pool)
+        return mix(list(torch.from_numpy(layers))).numpy()
 
 
 def check_pool(pool: Optional[str]) -> None:

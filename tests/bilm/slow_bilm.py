@@ -3,7 +3,8 @@ A biLM in the plainest float64 loop, straight from the datasets of a weight file
 
 It follows bilm-tf's rules one by one (gates i, j, f, o; forget bias 1 added at run time; "carry" opens the
 transformed path; cell clip before the output tanh, projection clip after the projection; the skip
-connection outside the cell), word by word and step by step, and shares no code with the package.
+connection outside the cell), word by word and step by step, and shares with the package only the
+spelling of words, `batch_to_ids`. Gate j is g in the package.
 """
 
 import json
@@ -27,7 +28,7 @@ class SlowBiLM:
         # Ids count from 1: 0 is padding, whose embedding is zero.
         self.embedding = numpy.pad(self.weights["char_embed"], ((1, 0), (0, 0)))
         self._token_vectors: Dict[bytes, numpy.ndarray] = {}
-        # The largest magnitude on the way to a token vector.
+        # The largest magnitude on the way to a token vector, from which attacks derive a limit of errors.
         self.largest = 0.0
 
     def _keep(self, name: str, item: object) -> None:
@@ -46,7 +47,8 @@ class SlowBiLM:
             ]
             pooled.extend(numpy.max(responses, axis=0) + self.weights[f"CNN/b_cnn_{i}"])
         vector = numpy.array(pooled)
-        vector = numpy.tanh(vector) if options["activation"] == "tanh" else numpy.maximum(vector, 0)
+        activations = {"relu": lambda values: numpy.maximum(values, 0), "tanh": numpy.tanh}
+        vector = activations[options["activation"]](vector)
         for k in range(options["n_highway"]):
             self.largest = max(self.largest, abs(vector).max())
             group = f"CNN_high_{k}"

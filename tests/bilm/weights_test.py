@@ -18,6 +18,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions, weights
+from elmo_plugin.bilm.character_encoder import Highway
 from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, of_allennlp, with_encoder
@@ -67,6 +68,18 @@ def test_settings_that_are_not_those_of_the_options_are_not_saved(
     with pytest.raises(ConfigurationError, match=message):
         bilm.save(tmp_path / "new.json", tmp_path / "new.hdf5")
     assert not list(tmp_path.glob("*new*"))
+
+
+def test_a_derived_part_is_not_saved_as_a_plain_one(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    class Other(Highway):
+        """Computes something else."""
+
+    bilm = BiLM.from_files(*bilm_files)
+    highway = bilm.character_encoder.highways[0]
+    bilm.character_encoder.highways[0] = Other(highway.carry.in_features)
+    message = r"cannot be saved: its character_encoder\.highways\.0 is of class Other, and Highway"
+    with pytest.raises(ConfigurationError, match=message):
+        bilm.save(tmp_path / "new.json", tmp_path / "new.hdf5")
 
 
 def replace_dataset(name: str, values: Any) -> Callable[[h5py.File], None]:

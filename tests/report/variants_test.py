@@ -8,10 +8,11 @@ import pytest
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, TaskOptions, Variant
 from tests.conftest import REPOSITORY
+from tests.tasks.task_testing import WORD_DIMS
 
 CONFIGS = REPOSITORY / "training_configs"
 TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
-TASKS = ("ner", "srl", "sst", "snli", "squad", "coref")
+TASKS = sorted(WORD_DIMS)
 # Of each config: where ELMo is, and the L2 of its mix weights.
 PLACEMENT_AND_L2 = {
     "ner": ("input", 0.1),
