@@ -33,7 +33,6 @@ X86_UNITS = {
 ARM_UNITS: Dict[str, List[str]] = {"neon_dotprod": ["-march=armv8.2-a+dotprod"], "neon": []}
 UNITS_OF_MACHINES = {
     "x86_64": X86_UNITS,
-    "AMD64": X86_UNITS,
     "aarch64": ARM_UNITS,
     "arm64": ARM_UNITS,
 }

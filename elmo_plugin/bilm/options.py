@@ -215,8 +215,16 @@ def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> BiLMOpt
     if character_dim > 0 and name != "cnn":
         raise reader.error("token_embedder.name", '"cnn" (LSTMs over characters are not supported)')
     for key, dim in (("words", word_dim), ("characters", character_dim)):
-        if dim > 0 and not reader.get(key):
-            raise reader.error(key, "the number of each entry, from the dictionary of the model")
+        entries = reader.get(key)
+        if dim > 0 and not (
+            entries
+            and isinstance(entries, Mapping)
+            and all(_is_integer(number, 0) and number < len(entries) for number in entries.values())
+        ):
+            raise reader.error(
+                key,
+                "the number of each entry, from the dictionary of the model: less than the number of entries",
+            )
     max_characters: Optional[int] = None
     if name == "cnn":
         # Of a sentence mark, <bos>, with the marks of a word. ELMoForManyLangs reads nothing with fewer.

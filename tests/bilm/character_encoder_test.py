@@ -10,7 +10,8 @@ from elmo_plugin import batch_to_ids
 from elmo_plugin.bilm import character_encoder
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.options import CharacterEncoderOptions
-from elmo_plugin.bilm.simd.library import unsupported_reason
+from elmo_plugin.bilm.simd.character_encoder import PanelEncoder
+from elmo_plugin.bilm.simd.library import best_unit, unsupported_reason
 from tests.bilm.runners_test import UNITS
 from tests.closeness import assert_close
 
@@ -32,6 +33,25 @@ def test_leaving_out_repeated_padding_changes_nothing(is_trained: bool, words: l
     with torch.set_grad_enabled(is_trained):
         full = encoder(torch.cat([ids, longest]))[:-1]
         assert_close(encoder(ids), full, TERMS)
+
+
+@pytest.mark.parametrize(
+    "words", [torch.full((1, 50), 300), torch.full((1, 50), -1), torch.ones(1, 3, dtype=torch.long)]
+)
+def test_ids_that_no_embedding_has_and_words_shorter_than_a_filter_are_refused(
+    words: torch.Tensor,
+) -> None:
+    unit = best_unit()
+    if unit is None:
+        pytest.skip("The C++ library is not compiled for this processor.")
+    encoder = CharacterEncoder(WIDE, OUTPUT_DIM)
+    panels = PanelEncoder(encoder, "float32", unit)
+    with pytest.raises(
+        ValueError, match=r"Found character ids from .* expected 0 to 261, and 7 or"
+    ):
+        panels(words)
+    with pytest.raises((ValueError, IndexError, RuntimeError)):
+        encoder(words)
 
 
 @torch.no_grad()  # else the C++ library encodes all words at once

@@ -223,6 +223,17 @@ def test_wrong_sizes(changes: Dict[str, Any], message: str, folder: Path) -> Non
     assert_refused(folder, f"{folder / 'sizes.json'}: ", message)
 
 
+@pytest.mark.parametrize("key", ["words", "characters"])
+@pytest.mark.parametrize("entries", [{"<oov>": 0, "a": 5000}, {"<oov>": -1}, [1, 2], {}])
+def test_options_with_numbers_that_no_embedding_has(key: str, entries: Any) -> None:
+    values = BiLM.from_files(FIXTURES / "both").options.to_dict()
+    assert BiLMOptions.from_dict(values, "kept.json").to_dict() == values
+    with pytest.raises(
+        ConfigurationError, match=rf"kept\.json: {key} is .* less than the number of"
+    ):
+        BiLMOptions.from_dict({**values, key: entries}, "kept.json")
+
+
 def assert_refused(folder: Path, start: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         BiLM.from_files(folder)

@@ -1,5 +1,5 @@
-// The character encoder of a biLM, from character ids to the vectors of words: see runners/simd_runner.py, and for its
-// training character_encoder.py.
+// The character encoder of a biLM, from character ids to the vectors of words: see
+// character_encoder.py.
 
 #pragma once
 
@@ -71,17 +71,14 @@ class WordConvolutions {
             const int64_t num_panels = (convolution.count + PANEL - 1) / PANEL;
             for (int64_t panel = 0; panel < num_panels; panel++) {
                 Vector responses[VECTORS];
+                for (Vector& response : responses) response = broadcast(-std::numeric_limits<float>::infinity());
                 Integers places[VECTORS] = {};
                 for_products(
                     windows_, num_windows, convolution.weight, Share{panel, panel + 1},
                     [&](int64_t window, int64_t, const Vector* products) {
                         for (int v = 0; v < VECTORS; v++) {
-                            if (window == 0) {
-                                responses[v] = products[v];
-                                continue;
-                            }
                             places[v] = products[v] > responses[v] ? broadcast(int32_t(window)) : places[v];
-                            responses[v] = largest(responses[v], products[v]);
+                            responses[v] = larger_or_nan(responses[v], products[v]);
                         }
                     }
                 );
@@ -111,24 +108,21 @@ class WordConvolutions {
     Rows<Float32> windows_;  // they overlap: each begins a character after the one before
 };
 
-// So many words stay in the second-level cache while they are multiplied by one panel after another.
-constexpr int64_t WORDS_PER_BLOCK = 240;
-
 template <typename Type>
 class EncoderRun {
   public:
     EncoderRun(const Encoder& encoder, const Words& words, int num_threads)
         : encoder_(encoder), words_(words), num_threads_(num_threads), barrier_(num_threads),
           convolutions_(num_threads, WordConvolutions(encoder, words.num_characters)) {
-        const int64_t num_rows = std::min(WORDS_PER_BLOCK, words.num_words);
+        const int64_t num_rows = std::min(ROWS_PER_PASS, words.num_words);
         cast_filters_.resize(num_rows, encoder.num_filters);
         filters_.resize(num_rows * cast_filters_.stride);
     }
 
     // To be called by each of the threads, with its number.
     void run(int thread) {
-        for (int64_t first = 0; first < words_.num_words; first += WORDS_PER_BLOCK) {
-            const int64_t count = std::min(WORDS_PER_BLOCK, words_.num_words - first);
+        for (int64_t first = 0; first < words_.num_words; first += ROWS_PER_PASS) {
+            const int64_t count = std::min(ROWS_PER_PASS, words_.num_words - first);
             const Share rows = share_of(count, thread, num_threads_);
             for (int64_t row = rows.begin; row < rows.end; row++) {
                 float* filters = filter_row(row);
@@ -219,7 +213,7 @@ inline void add_scaled(float* target, const float* source, float factor, int64_t
 }
 
 // Writes the maxima of convolutions, (num_words, num_filters).
-inline void pool_words(const Encoder& encoder, const Words& words, const Maxima& maxima, int num_threads) {
+inline void write_maxima(const Encoder& encoder, const Words& words, const Maxima& maxima, int num_threads) {
     std::vector<WordConvolutions> convolutions(num_threads, WordConvolutions(encoder, words.num_characters));
     in_threads(num_threads, [&](int thread) {
         const Share rows = share_of(words.num_words, thread, num_threads);
@@ -238,7 +232,7 @@ inline void pool_words(const Encoder& encoder, const Words& words, const Maxima&
 // Adds to the gradients of weights, and to gradients of the embedding for each thread, (num_threads, num_ids,
 // embedding_dim). Only the window that has the maximum of a filter has a gradient. `gradients` are filter by filter,
 // (num_filters, num_words).
-inline void pool_words_backward(
+inline void add_gradients_of_maxima(
     const Encoder& encoder, const Filters* filters, const Words& words, const Maxima& gradients,
     float* embedding_gradients, int num_threads
 ) {

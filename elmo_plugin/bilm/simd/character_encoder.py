@@ -75,7 +75,7 @@ class PanelEncoder:
         """Return the vectors of words, `(num_words, output_dim)`, from `(num_words, num_characters)`."""
         words = words.long().contiguous()
         vectors = self._embedding.new_empty(words.size(0), self._output_dim)
-        words_and_vectors = c_words(words)
+        words_and_vectors = c_words(words, self._embedding, self._widths)
         (words_and_vectors.vectors,) = addresses((vectors, vectors.shape))
         call(
             self._unit,
@@ -126,7 +126,7 @@ def pool_words(
         unit,
         "pool_words",
         ctypes.byref(encoder),
-        ctypes.byref(c_words(words)),
+        ctypes.byref(c_words(words, embedding, [weight.size(2) for weight in weights])),
         ctypes.byref(_c_maxima(maxima, places)),
         num_threads_for(len(words) * multiplications_per_word(convolutions)),
     )
@@ -169,7 +169,7 @@ def pool_words_backward(
         "pool_words_backward",
         ctypes.byref(encoder),
         filters,
-        ctypes.byref(c_words(words)),
+        ctypes.byref(c_words(words, embedding, [weight.size(2) for weight in weights])),
         ctypes.byref(_c_maxima(gradient, places)),
         ctypes.c_void_p(*addresses((embedding_gradients, embedding_gradients.shape))),
         num_threads,
@@ -192,8 +192,18 @@ def c_convolutions(
     return (CConvolution * len(convolutions))(*structs)
 
 
-def c_words(words: Tensor) -> "CWords":
-    """Return what C++ reads of character ids, `(num_words, num_characters)`."""
+def c_words(words: Tensor, embedding: Tensor, widths: Sequence[int]) -> "CWords":
+    """
+    Return what C++ reads of character ids, `(num_words, num_characters)`. Raise `ValueError` if there is none
+    in the embedding, or if words are shorter than a filter.
+    """
+    if words.numel() > 0:
+        least, largest = (int(one) for one in torch.aminmax(words))
+        if least < 0 or largest >= len(embedding) or words.size(1) < max(widths):
+            raise ValueError(
+                f"Found character ids from {least} to {largest} in words of {words.size(1)}, expected 0 to "
+                f"{len(embedding) - 1}, and {max(widths)} or more in a word, as wide as a filter."
+            )
     return CWords(*addresses((words, words.shape), dtype=torch.long), *words.shape)
 
 

@@ -18,7 +18,7 @@ from elmo_plugin.errors import warn_once
 logger = logging.getLogger(__name__)
 
 # As in simd.cpp: of its functions and structs.
-ABI_VERSION = 8
+ABI_VERSION = 9
 
 # For each thread of a call; with less, it takes longer to start a thread than to do its work.
 MULTIPLICATIONS_PER_THREAD = 1_000_000
@@ -39,7 +39,7 @@ class VectorUnit(NamedTuple):
     features: Tuple[str, ...]  # what the processor must have, as Linux names it
 
 
-_X86 = ("x86_64", "AMD64")
+_X86 = ("x86_64",)
 _ARM = ("aarch64", "arm64")
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")
 

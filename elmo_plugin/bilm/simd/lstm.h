@@ -215,4 +215,18 @@ class LSTMRun {
     Rows<Type> inputs_, state_, cast_hidden_;
 };
 
+// Runs layers that do not depend on each other over their sequences, `threads_per_run` threads each,
+// `num_threads / threads_per_run` layers at a time. `Run` is the class that runs one.
+template <typename Run, typename Sequences>
+void run_all(const Layer* layers, const Sequences* sequences, int num_runs, int num_threads, int threads_per_run) {
+    std::vector<std::unique_ptr<Run>> runs;
+    for (int number = 0; number < num_runs; number++)
+        runs.emplace_back(new Run(layers[number], sequences[number], threads_per_run));
+    const int at_a_time = num_threads / threads_per_run;
+    in_threads(num_threads, [&](int thread) {
+        for (int number = thread / threads_per_run; number < num_runs; number += at_a_time)
+            runs[number]->run(thread % threads_per_run);
+    });
+}
+
 }  // namespace

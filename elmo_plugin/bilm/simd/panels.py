@@ -74,7 +74,7 @@ def in_panels(
         of outputs of each group, next to each other; the last panel is padded with zeros.
     """
     library = library_of(unit)
-    panel_columns, tile_columns = library.panel_columns(), library.tile_columns()
+    panel_columns, strip_columns = library.panel_columns(), library.strip_columns()
     weights, dtype = [weight.detach() for weight in weights], TYPES[precision]
     num_outputs, depth = weights[0].shape
     # So many neighbours of one output are multiplied together.
@@ -99,9 +99,9 @@ def in_panels(
         columns = columns.to(dtype)
         if precision == "int8":
             torch.sum(columns, dim=1, dtype=torch.int32, out=block_sums)
-        # As they are read: of the columns of a tile the first neighbours, then the next ...
-        tiles = columns.view(-1, tile_columns, shape[1] // neighbours, neighbours).transpose(1, 2)
-        block_panels.view(tiles.shape).copy_(tiles)
+        # As they are read: of the columns of a strip the first neighbours, then the next ...
+        strips = columns.view(-1, strip_columns, shape[1] // neighbours, neighbours).transpose(1, 2)
+        block_panels.view(strips.shape).copy_(strips)
     bias = None
     if biases:
         vectors = [one.detach().unsqueeze(1) for one in biases]

@@ -1,7 +1,7 @@
 // Products of rows and a packed matrix, in float32, bfloat16 and int8.
 //
 // A matrix is packed in panels. A panel is four vectors of columns: for the gates of an LSTM, one vector each of i, g,
-// f and o of the same cells, so that cells and hidden values are computed from products that are still in registers.
+// f and o of the same cells, so that cells and hidden values are computed from products that are still in registers or the first-level cache.
 // Within a panel, weights are in the order in which they are read: see `in_panels` in panels.py.
 
 #pragma once
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "threads.h"
-#include "tiles.h"
+#include "amx.h"
 #include "vectors.h"
 
 // The fields are those of `CMatrix` in panels.py.
@@ -32,16 +32,16 @@ namespace {
 constexpr int VECTORS = 4;
 constexpr int PANEL = LANES * VECTORS;
 
-// A tile of sums is kept in registers, for as many rows as leave room for weights. Units with 16 registers multiply two
-// vectors of a panel at a time, those with 32 all four.
+// A tile of sums is kept in registers, for as many rows as leave room for weights. A strip is the columns of a panel that
+// are multiplied at a time: two vectors by units with 16 registers, all four by those with 32.
 constexpr int ROWS = 6;
-constexpr int TILE_VECTORS = REGISTERS >= 32 ? 4 : 2;
-constexpr int TILE_COLUMNS = TILE_VECTORS * LANES;
-constexpr int TILES = VECTORS / TILE_VECTORS;
+constexpr int STRIP_VECTORS = REGISTERS >= 32 ? 4 : 2;
+constexpr int STRIP_COLUMNS = STRIP_VECTORS * LANES;
+constexpr int STRIPS = VECTORS / STRIP_VECTORS;
 
 constexpr int64_t LINE_BYTES = 64;
 // Weights that are so far behind are fetched, into the second-level cache (2), or into the first one too (3): AMD's
-// processors take a fifth longer with AVX2 without the latter. Those with AVX512_BF16 that do not use tiles are AMD's.
+// processors take a fifth longer with AVX2 without the latter. Those with AVX512_BF16 and without AMX are AMD's.
 constexpr int64_t BYTES_AHEAD = 32768;
 #if defined(__AVX512BF16__) || (defined(__AVX2__) && !defined(__AVX512F__))
 constexpr int FETCHED_INTO = 3;
@@ -72,11 +72,11 @@ struct Float32 {
     static constexpr int PARTS = 1;
     static Vector weight(const void* source, int) { return load(static_cast<const float*>(source)); }
     static Vector left(const float* row, int) { return broadcast(*row); }
-    static Vector multiply_add(Vector sum, Vector left, Vector weight) { return ::multiply_add(left, weight, sum); }
+    static Vector add_product(Vector sum, Vector left, Vector weight) { return ::multiply_add(left, weight, sum); }
 };
 
 #if defined(__AMX_BF16__)
-// Multiplied by tiles only.
+// Multiplied by AMX only.
 struct BFloat16 {
     using Element = uint16_t;
     using RowElement = uint16_t;
@@ -92,7 +92,7 @@ struct BFloat16 {
     static constexpr int PARTS = 1;
     static Integers weight(const void* source, int) { return load_integers(source); }
     static Integers left(const uint16_t* row, int) { return broadcast_group(row); }
-    static Vector multiply_add(Vector sum, Integers left, Integers weight) {
+    static Vector add_product(Vector sum, Integers left, Integers weight) {
         return add_products_of_pairs(sum, left, weight);
     }
 };
@@ -118,7 +118,7 @@ struct Int8 {
     static constexpr int PARTS = 1;
     static Integers weight(const void* source, int) { return load_integers(source); }
     static Integers left(const uint8_t* row, int) { return broadcast_group(row); }
-    static Integers multiply_add(Integers sum, Integers left, Integers weight) {
+    static Integers add_product(Integers sum, Integers left, Integers weight) {
         return add_products_of_fours(sum, left, weight);
     }
 };
@@ -127,15 +127,15 @@ template <typename Type>
 constexpr bool IS_INT8 = std::is_same<Type, Int8>::value;
 
 template <typename Type>
-constexpr bool USES_TILES = HAS_TILES && sizeof(typename Type::Element) < sizeof(float);
+constexpr bool USES_AMX = HAS_AMX && sizeof(typename Type::Element) < sizeof(float);
 
 // A matrix is padded with zeros to a multiple of so many rows.
 template <typename Type>
-constexpr int DEPTH_MULTIPLE = USES_TILES<Type> ? TILE_ROWS * Type::GROUP : Type::GROUP;
+constexpr int DEPTH_MULTIPLE = USES_AMX<Type> ? AMX_ROWS * Type::GROUP : Type::GROUP;
 
-// A block of weights stays in the first-level cache, beside rows; products by tiles read more of these.
+// A block of weights stays in the first-level cache, beside rows; products by AMX read more of these.
 template <typename Type>
-constexpr int64_t BLOCK_BYTES = USES_TILES<Type> ? 16384 : 32768;
+constexpr int64_t BLOCK_BYTES = USES_AMX<Type> ? 16384 : 32768;
 
 // Rows to be multiplied, in the type that weights are multiplied with; of int8 with the scale of each row. They are
 // padded with zeros to whole vectors.
@@ -147,7 +147,8 @@ struct Rows {
     int64_t stride = 0;
 
     void resize(int64_t num_rows, int64_t width) {
-        // Whole vectors, and a line more: rows that are powers of two apart would share few places of a cache.
+        // Whole vectors, and a line more: AMX reads whole lines, and rows that are powers of two apart would share few
+        // places of a cache.
         stride = (width + LANES - 1) / LANES * LANES + LINE_BYTES / sizeof(Element);
         values.resize(num_rows * stride);
         scales.resize(num_rows);
@@ -159,54 +160,48 @@ struct Rows {
 // ------------------------------------------------------------------------------------------------- products
 
 // Adds the products of NUM_ROWS rows and `depth` rows of weights to `sums`, which stay in registers: for each row
-// NUM_VECTORS vectors of columns, from as many tiles as these take, `tile_size` elements apart. Weights from `next` on
+// NUM_VECTORS vectors of columns, from as many strips as these take, `strip_size` elements apart. Weights from `next` on
 // are fetched meanwhile, `next_bytes` of them, evenly: too many fetches at a time would hold up all other reads. A sum has
 // the same order, and so the same bits, whichever rows and columns it is computed with.
 template <typename Type, int NUM_ROWS, int NUM_VECTORS>
 inline __attribute__((always_inline)) void add_products(
-    const typename Type::RowElement* rows, int64_t stride, const typename Type::Element* weights, int64_t tile_size,
+    const typename Type::RowElement* rows, int64_t stride, const typename Type::Element* weights, int64_t strip_size,
     int64_t depth, const char* next, int64_t next_bytes, typename Type::Sum (&sums)[NUM_ROWS][NUM_VECTORS]
 ) {
     const int64_t step = next_bytes * Type::GROUP / depth;
     for (int64_t k = 0; k < depth; k += Type::GROUP) {
-        const auto* group = weights + k * TILE_COLUMNS;
+        const auto* group = weights + k * STRIP_COLUMNS;
         __builtin_prefetch(next, 0, FETCHED_INTO);
         next += step;
         for (int part = 0; part < Type::PARTS; part++) {
             decltype(Type::weight(group, part)) weight[NUM_VECTORS];
             for (int v = 0; v < NUM_VECTORS; v++)
                 weight[v] = in_register(Type::weight(
-                    group + v / TILE_VECTORS * tile_size + v % TILE_VECTORS * Type::GROUP * LANES, part
+                    group + v / STRIP_VECTORS * strip_size + v % STRIP_VECTORS * Type::GROUP * LANES, part
                 ));
             for (int r = 0; r < NUM_ROWS; r++) {
                 const auto left = Type::left(rows + r * stride + k, part);
-                for (int v = 0; v < NUM_VECTORS; v++) sums[r][v] = Type::multiply_add(sums[r][v], left, weight[v]);
+                for (int v = 0; v < NUM_VECTORS; v++) sums[r][v] = Type::add_product(sums[r][v], left, weight[v]);
             }
         }
     }
 }
 
-// Calls `function(row, std::integral_constant<int, n>())` for each tile of n rows, the first of which is `row`.
-template <typename Function>
-inline void for_tiles(int64_t num_rows, const Function& function) {
-    int64_t row = 0;
-    for (; row + ROWS <= num_rows; row += ROWS) function(row, std::integral_constant<int, ROWS>());
-    switch (num_rows - row) {
-        case 5: return function(row, std::integral_constant<int, 5>());
-        case 4: return function(row, std::integral_constant<int, 4>());
-        case 3: return function(row, std::integral_constant<int, 3>());
-        case 2: return function(row, std::integral_constant<int, 2>());
-        case 1: return function(row, std::integral_constant<int, 1>());
-    }
+// Calls `function(row, std::integral_constant<int, n>())` for each tile of n rows, the first of which is `row`: N rows,
+// and fewer in the last one.
+template <int N = ROWS, typename Function>
+inline void for_tiles(int64_t row, int64_t end, const Function& function) {
+    for (; row + N <= end; row += N) function(row, std::integral_constant<int, N>());
+    if constexpr (N > 1) for_tiles<N - 1>(row, end, function);
 }
 
-// A block of weights of a tile of columns, and the rows that are multiplied by it while it is in the first-level cache.
+// A block of weights of a strip, and the rows that are multiplied by it while it is in the first-level cache.
 template <typename Type>
 struct Block {
     Share rows;
-    int64_t panel, tile;
-    int64_t first, depth;  // rows of weights
-    bool is_last;          // of a panel
+    int64_t panel, strip;
+    int64_t first_weight, num_weights;  // rows of weights
+    bool is_last;                       // of a panel
     const typename Type::Element* weights;
 
     const char* next() const { return reinterpret_cast<const char*>(weights) + BYTES_AHEAD; }
@@ -215,21 +210,95 @@ struct Block {
 // Calls `function` with each block.
 template <typename Type, typename Function>
 inline void for_blocks(int64_t num_rows, const Matrix& right, const Share& panels, const Function& function) {
-    constexpr int64_t DEPTH = BLOCK_BYTES<Type> / (TILE_COLUMNS * sizeof(typename Type::Element));
+    constexpr int64_t DEPTH = BLOCK_BYTES<Type> / (STRIP_COLUMNS * sizeof(typename Type::Element));
     const auto* weights = static_cast<const typename Type::Element*>(right.panels);
     const int64_t passes = num_passes(num_rows);
     for (int64_t pass = 0; pass < passes; pass++)
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            for (int64_t tile = 0; tile < TILES; tile++)
+            for (int64_t strip = 0; strip < STRIPS; strip++)
                 for (int64_t first = 0; first < right.depth; first += DEPTH) {
                     const int64_t depth = std::min(DEPTH, right.depth - first);
-                    const bool is_last = tile + 1 == TILES && first + depth == right.depth;
-                    const int64_t row_of_weights = (panel * TILES + tile) * right.depth + first;
+                    const bool is_last = strip + 1 == STRIPS && first + depth == right.depth;
+                    const int64_t row_of_weights = (panel * STRIPS + strip) * right.depth + first;
                     function(Block<Type>{
-                        share_of(num_rows, pass, passes), panel, tile, first, depth, is_last,
-                        weights + row_of_weights * TILE_COLUMNS
+                        share_of(num_rows, pass, passes), panel, strip, first, depth, is_last,
+                        weights + row_of_weights * STRIP_COLUMNS
                     });
                 }
+}
+
+#if defined(__AMX_TILE__)
+// What `for_products` does with types that use AMX. `take_sums(row, panel, sums)` takes the sums of a row.
+template <typename Type, typename Take>
+inline void sums_by_amx(
+    const Rows<Type>& rows, int64_t num_rows, const Matrix& right, const Share& panels, const Take& take_sums
+) {
+    using Sum = typename Type::Sum;
+    Sum partial[ROWS_PER_PASS][VECTORS];  // sums of rows over the blocks so far
+    const int64_t rows_of_pass = (num_rows + num_passes(num_rows) - 1) / num_passes(num_rows);
+    // All groups have the same number of rows, so the last one may begin with rows of the one before.
+    const int64_t num_groups = (rows_of_pass + AMX_ROWS - 1) / AMX_ROWS;
+    const int64_t group_rows = (rows_of_pass + num_groups - 1) / num_groups;
+    begin_amx(group_rows);
+    for_blocks<Type>(num_rows, right, panels, [&](const Block<Type>& block) {
+        // The processor itself fetches what is read without a pause.
+        const int64_t next_bytes = num_groups > 2 ? BLOCK_BYTES<Type> / num_groups : 0;
+        for (int64_t group = 0; group < num_groups; group++) {
+            const int64_t first = block.rows.begin + group * group_rows;
+            const int64_t from = std::min(first, block.rows.end - group_rows);
+            Sum(*sums)[VECTORS] = partial + group * AMX_ROWS;
+            add_products_by_amx<IS_INT8<Type>>(
+                rows.row(from) + block.first_weight, rows.stride * sizeof(typename Type::RowElement), block.weights,
+                block.num_weights / Type::GROUP, block.first_weight == 0, block.next() + group * next_bytes, next_bytes,
+                sums
+            );
+            for (int64_t row = first; block.is_last && row < from + group_rows; row++)
+                take_sums(row, block.panel, sums[row - from]);
+        }
+    });
+    end_amx();
+}
+#endif
+
+// The same with other types.
+template <typename Type, typename Take>
+inline void sums_in_registers(
+    const Rows<Type>& rows, int64_t num_rows, const Matrix& right, Share panels, const Take& take_sums
+) {
+    using Sum = typename Type::Sum;
+    Sum partial[ROWS_PER_PASS][VECTORS];  // sums of rows over the blocks so far
+    // Additions to the same sum wait for each other, so a single row is multiplied by two panels at a time.
+    for (; num_rows == 1 && panels.begin + 2 <= panels.end; panels.begin += 2) {
+        Sum sums[1][2 * VECTORS] = {};
+        const int64_t strip_size = right.depth * STRIP_COLUMNS;
+        const auto* from = static_cast<const typename Type::Element*>(right.panels) + panels.begin * STRIPS * strip_size;
+        const char* next = reinterpret_cast<const char*>(from) + BYTES_AHEAD;
+        add_products<Type>(rows.row(0), rows.stride, from, strip_size, right.depth, next, strip_size * sizeof(*from), sums);
+        take_sums(0, panels.begin, sums[0]);
+        take_sums(0, panels.begin + 1, sums[0] + VECTORS);
+    }
+    for_blocks<Type>(num_rows, right, panels, [&](const Block<Type>& block) {
+        const int64_t num_rows_of_block = block.rows.end - block.rows.begin, column = block.strip * STRIP_VECTORS;
+        const int64_t next_bytes = BLOCK_BYTES<Type> * ROWS / (num_rows_of_block + ROWS - 1);
+        const char* next = block.next();
+        for_tiles(0, num_rows_of_block, [&](int64_t first, auto rows_of_tile) {
+            constexpr int NUM_ROWS = decltype(rows_of_tile)::value;
+            Sum sums[NUM_ROWS][STRIP_VECTORS];
+            Sum(*so_far)[VECTORS] = partial + first;
+            for (int r = 0; r < NUM_ROWS; r++)
+                for (int v = 0; v < STRIP_VECTORS; v++)
+                    sums[r][v] = block.first_weight == 0 ? Sum{} : so_far[r][column + v];
+            const int64_t row = block.rows.begin + first;
+            const auto* left = rows.row(row) + block.first_weight;
+            add_products<Type>(left, rows.stride, block.weights, 0, block.num_weights, next, next_bytes, sums);
+            next += next_bytes;
+            for (int r = 0; r < NUM_ROWS; r++) {
+                if (STRIPS > 1 || !block.is_last)
+                    for (int v = 0; v < STRIP_VECTORS; v++) so_far[r][column + v] = sums[r][v];
+                if (block.is_last) take_sums(row + r, block.panel, STRIPS > 1 ? so_far[r] : sums[r]);
+            }
+        });
+    });
 }
 
 // Multiplies the first `num_rows` rows by panels, and calls `function(row, panel, products)` with the numbers of row and
@@ -238,8 +307,7 @@ template <typename Type, typename Function>
 inline void for_products(
     const Rows<Type>& rows, int64_t num_rows, const Matrix& right, Share panels, const Function& function
 ) {
-    using Sum = typename Type::Sum;
-    const auto finish = [&](int64_t row, int64_t panel, const Sum* sums) {
+    const auto take_sums = [&](int64_t row, int64_t panel, const typename Type::Sum* sums) {
         Vector products[VECTORS];
         for (int v = 0; v < VECTORS; v++) {
             if constexpr (IS_INT8<Type>) {
@@ -254,62 +322,8 @@ inline void for_products(
         }
         function(row, panel, products);
     };
-    Sum partial[ROWS_PER_PASS][VECTORS];  // sums of rows over the blocks so far
-    if constexpr (USES_TILES<Type>) {
-        const int64_t rows_of_pass = (num_rows + num_passes(num_rows) - 1) / num_passes(num_rows);
-        // All tiles have the same number of rows, so the last one may begin with rows of the one before.
-        const int64_t num_tiles = (rows_of_pass + TILE_ROWS - 1) / TILE_ROWS;
-        const int64_t tile_rows = (rows_of_pass + num_tiles - 1) / num_tiles;
-        begin_tiles(tile_rows);
-        for_blocks<Type>(num_rows, right, panels, [&](const Block<Type>& block) {
-            // The processor itself fetches what is read without a pause.
-            const int64_t next_bytes = num_tiles > 2 ? BLOCK_BYTES<Type> / num_tiles : 0;
-            for (int64_t tile = 0; tile < num_tiles; tile++) {
-                const int64_t first = block.rows.begin + tile * tile_rows;
-                const int64_t from = std::min(first, block.rows.end - tile_rows);
-                Sum(*sums)[VECTORS] = partial + tile * TILE_ROWS;
-                add_products_by_tiles<IS_INT8<Type>>(
-                    rows.row(from) + block.first, rows.stride * sizeof(typename Type::RowElement), block.weights,
-                    block.depth / Type::GROUP, block.first == 0, block.next() + tile * next_bytes, next_bytes, sums
-                );
-                for (int64_t row = first; block.is_last && row < from + tile_rows; row++)
-                    finish(row, block.panel, sums[row - from]);
-            }
-        });
-        end_tiles();
-    } else {
-        // Additions to the same sum wait for each other, so a single row is multiplied by two panels at a time.
-        for (; num_rows == 1 && panels.begin + 2 <= panels.end; panels.begin += 2) {
-            Sum sums[1][2 * VECTORS] = {};
-            const int64_t tile_size = right.depth * TILE_COLUMNS;
-            const auto* from = static_cast<const typename Type::Element*>(right.panels) + panels.begin * TILES * tile_size;
-            const char* next = reinterpret_cast<const char*>(from) + BYTES_AHEAD;
-            add_products<Type>(rows.row(0), rows.stride, from, tile_size, right.depth, next, tile_size * sizeof(*from), sums);
-            finish(0, panels.begin, sums[0]);
-            finish(0, panels.begin + 1, sums[0] + VECTORS);
-        }
-        for_blocks<Type>(num_rows, right, panels, [&](const Block<Type>& block) {
-            const int64_t num_rows_of_block = block.rows.end - block.rows.begin, column = block.tile * TILE_VECTORS;
-            const int64_t next_bytes = BLOCK_BYTES<Type> * ROWS / (num_rows_of_block + ROWS - 1);
-            const char* next = block.next();
-            for_tiles(num_rows_of_block, [&](int64_t first, auto tile_rows) {
-                constexpr int NUM_ROWS = decltype(tile_rows)::value;
-                Sum sums[NUM_ROWS][TILE_VECTORS];
-                Sum(*so_far)[VECTORS] = partial + first;
-                for (int r = 0; r < NUM_ROWS; r++)
-                    for (int v = 0; v < TILE_VECTORS; v++) sums[r][v] = block.first == 0 ? Sum{} : so_far[r][column + v];
-                const int64_t row = block.rows.begin + first;
-                const auto* left = rows.row(row) + block.first;
-                add_products<Type>(left, rows.stride, block.weights, 0, block.depth, next, next_bytes, sums);
-                next += next_bytes;
-                for (int r = 0; r < NUM_ROWS; r++) {
-                    if (TILES > 1 || !block.is_last)
-                        for (int v = 0; v < TILE_VECTORS; v++) so_far[r][column + v] = sums[r][v];
-                    if (block.is_last) finish(row + r, block.panel, TILES > 1 ? so_far[r] : sums[r]);
-                }
-            });
-        });
-    }
+    if constexpr (USES_AMX<Type>) sums_by_amx(rows, num_rows, right, panels, take_sums);
+    else sums_in_registers(rows, num_rows, right, panels, take_sums);
 }
 
 // ------------------------------------------------------------------------------------------------- casts

@@ -1,4 +1,5 @@
-// The library that library.py loads: one source, compiled once for each vector unit by setup.py.
+// The library that library.py loads: one source, compiled once for each vector unit by setup.py. Read vectors.h,
+// products.h and lstm.h first, in this order; amx.h and threads.h can wait.
 
 #include <exception>
 
@@ -26,11 +27,11 @@ int for_type(int weight_bytes, const Function& function) {
 extern "C" {
 
 // Of the functions and structs of this library. Raise it here and in library.py whenever they change.
-int abi_version() { return 8; }
+int abi_version() { return 9; }
 
-// Columns of a panel, and of those that are multiplied at a time: see `in_panels` in panels.py.
+// Columns of a panel, and of a strip: see `in_panels` in panels.py.
 int panel_columns() { return PANEL; }
-int tile_columns() { return TILE_VECTORS * LANES; }
+int strip_columns() { return STRIP_VECTORS * LANES; }
 
 // The depth of a matrix is a multiple of this.
 int depth_multiple(int weight_bytes) {
@@ -85,13 +86,13 @@ int encode_words(int weight_bytes, const Encoder* encoder, const Words* words, i
 
 // For training, in float32.
 int pool_words(const Encoder* encoder, const Words* words, const Maxima* maxima, int num_threads) {
-    return for_type(4, [=](auto) { pool_words(*encoder, *words, *maxima, num_threads); });
+    return for_type(4, [=](auto) { write_maxima(*encoder, *words, *maxima, num_threads); });
 }
 
 int pool_words_backward(const Encoder* encoder, const Filters* filters, const Words* words, const Maxima* gradients,
                         float* embedding_gradients, int num_threads) {
     return for_type(4, [=](auto) {
-        pool_words_backward(*encoder, filters, *words, *gradients, embedding_gradients, num_threads);
+        add_gradients_of_maxima(*encoder, filters, *words, *gradients, embedding_gradients, num_threads);
     });
 }
 }

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -136,20 +135,6 @@ void in_threads(int num_threads, const Function& function) {
     }
     is_complete = true;
     join();
-}
-
-// Runs layers that do not depend on each other over their sequences, `threads_per_run` threads each,
-// `num_threads / threads_per_run` layers at a time. `Run` is the class that runs one.
-template <typename Run, typename Layer, typename Sequences>
-void run_all(const Layer* layers, const Sequences* sequences, int num_runs, int num_threads, int threads_per_run) {
-    std::vector<std::unique_ptr<Run>> runs;
-    for (int number = 0; number < num_runs; number++)
-        runs.emplace_back(new Run(layers[number], sequences[number], threads_per_run));
-    const int at_a_time = num_threads / threads_per_run;
-    in_threads(num_threads, [&](int thread) {
-        for (int number = thread / threads_per_run; number < num_runs; number += at_a_time)
-            runs[number]->run(thread % threads_per_run);
-    });
 }
 
 }  // namespace

@@ -199,6 +199,6 @@ inline Vector tanh(Vector x) {
 inline Vector relu(Vector x) { return larger(Vector{}, x); }
 
 // The larger of two numbers, NaN if one of them is.
-inline Vector largest(Vector a, Vector b) { return b > a ? b : b == b ? a : b; }
+inline Vector larger_or_nan(Vector a, Vector b) { return b > a ? b : b == b ? a : b; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Compares the library with plain loops, for sanitizers and for processors without Python: simd_test.py runs it.
+// Compares the library with plain loops, for processors without Python: simd_test.py runs it on emulated ARM.
 
 #include "simd.cpp"
 
@@ -8,10 +8,6 @@
 #include <functional>
 #include <random>
 #include <string>
-
-#if defined(__AMX_TILE__)
-#include <sys/syscall.h>
-#endif
 
 namespace {
 
@@ -63,7 +59,7 @@ struct OwnMatrix {
         const int64_t neighbours = 4 / bytes, multiple = depth_multiple(bytes);
         const int64_t padded = (depth + multiple - 1) / multiple * multiple;
         const int64_t per_panel = PANEL / groups, num_panels = (outputs + per_panel - 1) / per_panel;
-        const int64_t tile = tile_columns();
+        const int64_t strip = strip_columns();
         panels.resize(num_panels * padded * PANEL * bytes);
         bias.resize(num_panels * PANEL);
         scales.resize(num_panels * PANEL);
@@ -75,8 +71,8 @@ struct OwnMatrix {
                 const Integral integral(values, depth, true);
                 scales[column] = integral.scale;
                 for (int64_t k = 0; k < depth; k++) {
-                    const int64_t row = column / tile * padded + k / neighbours * neighbours;
-                    char* at = panels.data() + (row * tile + column % tile * neighbours + k % neighbours) * bytes;
+                    const int64_t row = column / strip * padded + k / neighbours * neighbours;
+                    char* at = panels.data() + (row * strip + column % strip * neighbours + k % neighbours) * bytes;
                     const uint16_t rounded = to_bfloat16(values[k]);
                     sums[column] += integral.integers[k];
                     if (bytes == 4) std::memcpy(at, &values[k], 4);
@@ -142,7 +138,7 @@ void products_are_sums() {
                 }
     // Three blocks of weights or more, and two passes of rows.
     for (int bytes : {4, 2, 1}) {
-        const int64_t num_rows = ROWS_PER_PASS + 7, depth = 2 * BLOCK_BYTES<Float32> / (TILE_COLUMNS * bytes) + 1;
+        const int64_t num_rows = ROWS_PER_PASS + 7, depth = 2 * BLOCK_BYTES<Float32> / (STRIP_COLUMNS * bytes) + 1;
         check_products(bytes, normal(num_rows * depth), normal(5 * depth), num_rows, 5);
     }
 }
@@ -360,9 +356,6 @@ void words_are_encoded() {
 }  // namespace
 
 int main() {
-#if defined(__AMX_TILE__)
-    if (syscall(SYS_arch_prctl, 0x1023, 18) != 0) std::abort();  // as in processor.py
-#endif
     const std::pair<const char*, std::function<void()>> tests[] = {
         {"products are sums", products_are_sums},
         {"layers are loops", layers_are_loops},
