@@ -54,22 +54,17 @@ class LSTMRun {
     LSTMRun(const Layer& layer, const Sequences& sequences, int num_threads)
         : layer_(layer), sequences_(sequences), num_threads_(num_threads), barrier_(num_threads) {
         num_gate_panels_ = (layer.cell_size + LANES - 1) / LANES;
-        num_output_panels_ = (layer.state_dim + PANEL - 1) / PANEL;
-        int64_t largest = 0, tokens = 0;
-        for (int64_t step = 0; step < sequences.num_steps; step++) {
-            tokens += sequences.step_sizes[step];
-            if (tokens >= sequences.tokens_per_block || step + 1 == sequences.num_steps) {
-                largest = std::max(largest, tokens);
-                tokens = 0;
-            }
-        }
         const int64_t num_rows = sequences.step_sizes[0];
+        // A block ends with the step that fills it, and no step is larger than the first.
+        const int64_t most_tokens = sequences.tokens_per_block - 1 + num_rows;
         // Megabytes, which need no zeros.
-        gates_.reset(new float[largest * num_gate_panels_ * PANEL]);
-        inputs_.resize(largest, layer.input_dim);
+        gates_.reset(new float[most_tokens * num_gate_panels_ * PANEL]);
+        inputs_.resize(most_tokens, layer.input_dim);
         state_.resize(num_rows, layer.state_dim);
-        if (has_projection()) cast_hidden_.resize(num_rows, layer.cell_size);
-        if (!has_projection() || IS_INT8<Type>) hidden_.resize(num_rows * num_gate_panels_ * LANES);
+        if (has_projection()) {
+            hidden_.resize(num_rows * layer.cell_size);
+            hidden_rows_.resize(num_rows, layer.cell_size);
+        }
     }
 
     // To be called by each of the threads, with its number.
@@ -87,11 +82,18 @@ class LSTMRun {
                 const int64_t size = sequences_.step_sizes[step];
                 const int64_t next_size = step + 1 < sequences_.num_steps ? sequences_.step_sizes[step + 1] : 0;
                 float* outputs = sequences_.outputs + first * layer_.state_dim;
-                cells_of_step(first, size, first - first_of_block, tokens, thread);
+                float* hidden = has_projection() ? hidden_.data() : outputs;
+                cells_of_step(hidden, first, size, first - first_of_block, tokens, thread);
                 barrier_.wait();
-                if (has_projection()) projected_states(outputs, size, thread);
-                else hidden_states(outputs, size, thread);
+                if (has_projection()) {
+                    cast_rows(hidden, layer_.cell_size, size, hidden_rows_, thread);
+                    barrier_.wait();
+                    project(outputs, size, thread);
+                    barrier_.wait();
+                }
+                cast_rows(outputs, layer_.state_dim, size, state_, thread);
                 keep_states(outputs, next_size, size, thread);
+                barrier_.wait();
                 first += size;
             }
             // No thread still reads the inputs of this block: the last step ended with a barrier.
@@ -119,9 +121,10 @@ class LSTMRun {
         );
     }
 
-    // `token_of_block` is that of the first row, of `tokens_of_block` whose products of inputs are in `gates_`.
+    // Writes the cells, and to `hidden` what is projected. `token_of_block` is that of the first row, of
+    // `tokens_of_block` whose products of inputs are in `gates_`.
     void cells_of_step(
-        int64_t first_token, int64_t size, int64_t token_of_block, int64_t tokens_of_block, int thread
+        float* hidden, int64_t first_token, int64_t size, int64_t token_of_block, int64_t tokens_of_block, int thread
     ) {
         const Share panels = share_of(num_gate_panels_, thread, num_threads_);
         const int64_t cell_size = layer_.cell_size;
@@ -141,58 +144,33 @@ class LSTMRun {
                 cell = clip(multiply_add(gate[0], gate[1], cell), layer_.cell_clip);
                 store_first(cell_at, cell, present);
                 const Vector tanh_cell = tanh(cell);
-                const Vector hidden = gate[3] * tanh_cell;
+                const Vector hidden_value = gate[3] * tanh_cell;
                 if (trace.values) {
                     float* at = traced(trace.values + first_token * width_of_trace(cell_size), size, panel, row);
                     for (int v = 0; v < VECTORS; v++) store(at + v * LANES, gate[v]);
                     store(at + VECTORS * LANES, cell);
                     store(at + (VECTORS + 1) * LANES, tanh_cell);
-                    store_first(trace.hidden + (first_token + row) * cell_size + first, hidden, present);
+                    store_first(trace.hidden + (first_token + row) * cell_size + first, hidden_value, present);
                 }
-                if constexpr (!IS_INT8<Type>)
-                    if (has_projection()) return cast_first(hidden, cast_hidden_.row(row) + first, present);
-                store(hidden_row(row) + first, hidden);
+                store_first(hidden + row * cell_size + first, hidden_value, present);
             }
         );
     }
 
-    // Writes outputs, and the rows that the next step multiplies.
-    void projected_states(float* outputs, int64_t size, int thread) {
+    void project(float* outputs, int64_t size, int thread) {
         const int64_t state_dim = layer_.state_dim;
-        if (IS_INT8<Type>) {
-            const Share rows = share_of(size, thread, num_threads_);
-            for (int64_t row = rows.begin; row < rows.end; row++)
-                cast_row(hidden_row(row), layer_.cell_size, cast_hidden_, row);
-            barrier_.wait();
-        }
-        const Share panels = share_of(num_output_panels_, thread, num_threads_);
+        const Share panels = share_of((state_dim + PANEL - 1) / PANEL, thread, num_threads_);
         for_products(
-            cast_hidden_, size, layer_.projection, panels,
+            hidden_rows_, size, layer_.projection, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
                 for (int v = 0; v < VECTORS; v++) {
                     const int64_t first = panel * PANEL + v * LANES;
                     if (first >= state_dim) break;
                     const Vector state = clip(products[v], layer_.proj_clip);
                     store_first(outputs + row * state_dim + first, state, state_dim - first);
-                    if constexpr (!IS_INT8<Type>) cast(state, state_.row(row) + first);
                 }
             }
         );
-        barrier_.wait();
-        if (IS_INT8<Type>) {
-            cast_rows(outputs, state_dim, size, state_, thread);
-            barrier_.wait();
-        }
-    }
-
-    void hidden_states(float* outputs, int64_t size, int thread) {
-        const int64_t state_dim = layer_.state_dim;
-        const Share rows = share_of(size, thread, num_threads_);
-        for (int64_t row = rows.begin; row < rows.end; row++) {
-            std::memcpy(outputs + row * state_dim, hidden_row(row), state_dim * sizeof(float));
-            cast_row(hidden_row(row), state_dim, state_, row);
-        }
-        barrier_.wait();
     }
 
     // Writes the states of the sequences that end at this step: rows `begin` to `end`.
@@ -203,16 +181,14 @@ class LSTMRun {
         std::memcpy(sequences_.states + first, outputs + first, count * sizeof(float));
     }
 
-    float* hidden_row(int64_t row) { return hidden_.data() + row * num_gate_panels_ * LANES; }
-
     const Layer layer_;
     const Sequences sequences_;
     const int num_threads_;
     Barrier barrier_;
-    int64_t num_gate_panels_, num_output_panels_;
+    int64_t num_gate_panels_;
     std::unique_ptr<float[]> gates_;  // (panels, tokens of a block, PANEL), without products of states
-    std::vector<float> hidden_;       // (sequences, panels, LANES)
-    Rows<Type> inputs_, state_, cast_hidden_;
+    std::vector<float> hidden_;       // (sequences, cell_size), before the projection
+    Rows<Type> inputs_, state_, hidden_rows_;
 };
 
 // Runs layers that do not depend on each other over their sequences, `threads_per_run` threads each,

@@ -45,7 +45,7 @@ class LSTMBackward {
             barrier_.wait();
             gradients_of_gates(first, size, step > 0 ? sequences_.step_sizes[step - 1] : 0, thread);
             barrier_.wait();
-            gradients_of_previous_states(size, thread);
+            gradients_of_previous_states(first, size, thread);
             barrier_.wait();
         }
     }
@@ -107,7 +107,6 @@ class LSTMBackward {
                 for (int g = 0; g < 4; g++) {
                     const int64_t column = g * cell_size + first;
                     store_first(sequences_.gate_gradients + token * 4 * cell_size + column, gradients[g], present);
-                    cast_first(gradients[g], gate_rows_.row(row) + column, present);
                 }
                 store_first(cell_gradient_at, cell_gradient * forget, present);
             }
@@ -129,8 +128,12 @@ class LSTMBackward {
             }
     }
 
-    void gradients_of_previous_states(int64_t size, int thread) {
-        const int64_t dim = layer_.state_dim;
+    void gradients_of_previous_states(int64_t first_token, int64_t size, int thread) {
+        const int64_t dim = layer_.state_dim, width = VECTORS * layer_.cell_size;
+        const Share rows = share_of(size, thread, num_threads_);
+        for (int64_t row = rows.begin; row < rows.end; row++)
+            cast_row(sequences_.gate_gradients + (first_token + row) * width, width, gate_rows_, row);
+        barrier_.wait();
         const Share panels = share_of((dim + PANEL - 1) / PANEL, thread, num_threads_);
         for_products(
             gate_rows_, size, layer_.state_weight, panels,

@@ -343,15 +343,6 @@ inline void cast(Vector values, uint16_t* target) {
     std::memcpy(target, &shorts, sizeof shorts);
 }
 
-// `count` may exceed the lanes.
-template <typename Element>
-inline void cast_first(Vector values, Element* target, int64_t count) {
-    if (count >= LANES) return cast(values, target);
-    Element elements[LANES];
-    cast(values, elements);
-    std::memcpy(target, elements, count * sizeof(Element));
-}
-
 // Casts `source`, `width` numbers, to a row. The largest magnitude becomes the integer 127. If a number is not finite,
 // the scale is NaN, and so are all products with the row, as in the reference.
 template <typename Type>

@@ -67,13 +67,10 @@ int run_panel_layers(int weight_bytes, const Layer* layers, const Sequences* seq
     });
 }
 
-// In float32 and bfloat16.
 int run_panel_layers_backward(int weight_bytes, const Layer* layers, const BackwardSequences* sequences, int num_runs,
                         int num_threads, int threads_per_run) {
     return for_type(weight_bytes, [=](auto type) {
-        using Type = decltype(type);
-        if constexpr (!IS_INT8<Type>)
-            run_all<LSTMBackward<Type>>(layers, sequences, num_runs, num_threads, threads_per_run);
+        run_all<LSTMBackward<decltype(type)>>(layers, sequences, num_runs, num_threads, threads_per_run);
     });
 }
 
