@@ -34,7 +34,7 @@ ALL_CONFIGS = sorted(path.stem for path in TRAINING_CONFIGS.glob("*.jsonnet"))
 CONFIGS = [name for name in ALL_CONFIGS if not name.startswith("bilm")]
 ELMO = "model.text_encoder.elmo"
 
-# ELMo in each place, with what else RESULTS.md changes; baselines differ from experiments in the place alone.
+# ELMo at one place and at both, with what else RESULTS.md changes; baselines differ in the place alone.
 VARIANTS: Dict[str, Dict[str, Any]] = {
     "unchanged": {},
     "input": {f"{ELMO}.placement": "input", f"{ELMO}.top_layer_only": True},
