@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# How elmo_plugin/pretrained/elmo_mini was made: 2 CPU cores, about two hours and a half. RESULTS.md has the figures.
+# How elmo_plugin/pretrained/elmo_mini was made: 2 CPU cores, about two hours and a half. docs/results/bilms.md has the
+# figures.
 #
 #   bash scripts/elmo_mini.sh DATA/lm     train-*.txt and heldout.txt (novels), wikitext/ and wikisplit/ (train.txt and
 #                                         heldout.txt each), wikipedia/ and spoken/ (train-*.txt.gz), from:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# How elmo_plugin/pretrained/elmo_small was made, from elmo_mini: its card has the hours, RESULTS.md the perplexities.
+# How elmo_plugin/pretrained/elmo_small was made, from elmo_mini: its card has the hours, docs/results/bilms.md the
+# perplexities.
 #
 #   bash scripts/elmo_small.sh DATA/lm    the same text as for scripts/elmo_mini.sh
 #

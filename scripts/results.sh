@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Measure what RESULTS.md shows. Finished runs are kept in runs/results, so the same command resumes after an interruption.
 #
-#   bash scripts/results.sh DATA                  everything: many hours on 2 cores
+#   bash scripts/results.sh DATA                  everything: days on 2 cores
 #   bash scripts/results.sh DATA tasks layers     these steps alone, of: static adapted tasks layers placement shares weights senses pos
 #
-# DATA is made by `python scripts/data/make.py DATA`. The step `static` needs gensim.
+# DATA is made by `python scripts/data/make.py DATA`. The step `static` needs gensim. Programs are those of .venv/bin, or of
+# the folder in the variable BIN.
 set -euo pipefail
 shopt -s extglob
 
@@ -13,6 +14,7 @@ shift
 all_steps="static adapted tasks layers placement shares weights senses pos"
 runs=runs/results
 vectors=$runs/static # of both biLMs
+mkdir -p "$runs"
 bin=${BIN:-.venv/bin}
 
 export ELMO=elmo_mini NER_DATA=$data/ner/wikigold SST_DATA=$data/sst SRL_DATA=$data/srl SNLI_DATA=$data/snli COREF_DATA=$data/coref \

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # How the task models in elmo_plugin/pretrained are made, from what `python scripts/data/make.py DATA` makes, on 2 CPU
-# cores: elmo_ner_small in minutes, the others in up to an hour and a half.
+# cores: elmo_ner_small in minutes, the others in up to an hour and a half. Programs are those of .venv/bin, or of the
+# folder in the variable BIN.
 #
 #   bash scripts/task_model.sh elmo_ner_small DATA      or elmo_srl_small, elmo_coref_small, elmo_squad_small
 #

@@ -64,6 +64,7 @@ def run_batch(
     )
     if states is not None:
         states.keep(final_states, packing)
+    # Twice: all layers have the same width.
     packed = [torch.cat([tokens, tokens], dim=1)]
     for forward_output, backward_output in layers:
         backward_output = backward_output.index_select(0, packing.reverse)

@@ -146,7 +146,7 @@ class BiLM(torch.nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """Number of layer activations: the LSTM layers and the token representation."""
+        """Number of layer activations: the token representation, and `options.num_layers` LSTM layers."""
         return self.options.num_layers + 1
 
     @property

@@ -88,6 +88,7 @@ class CharacterEncoder(torch.nn.Module):
         return self.projection(vectors)
 
     def _maxima(self, words: Tensor) -> Tensor:
+        """Return the maxima of all filters over the positions of a word, `(num_words, num_filters)`."""
         # (num_words, character_embedding_dim, num_characters)
         characters = self.character_embedding(words).transpose(1, 2)
         # Padding characters take part in the maximum, as in bilm-tf.

@@ -173,7 +173,7 @@ class FrozenBiLM:
 
     @property
     def num_layers(self) -> int:
-        """Number of layer activations: the LSTM layers and the token representation."""
+        """Number of layer activations: the token representation, and `options.num_layers` LSTM layers."""
         return self.options.num_layers + 1
 
     def get_output_dim(self) -> int:

@@ -112,7 +112,7 @@ def _model_file(what: str, name: FileName) -> Path:
 
 
 def _is_original(name: FileName) -> bool:
-    return str(name) == ORIGINAL and not Path(name).is_file()
+    return str(name) == ORIGINAL and not Path(name).exists()
 
 
 def pretrained_names() -> List[str]:
@@ -191,8 +191,8 @@ def cache_folder() -> Path:
 
 
 def is_pretrained(name: FileName) -> bool:
-    """Return whether this is the name of a biLM of this package, and of no file."""
-    return str(name) in pretrained_names() and not Path(name).is_file()
+    """Return whether this is the name of a biLM of this package, and of no file or folder."""
+    return str(name) in pretrained_names() and not Path(name).exists()
 
 
 def _fetched(what: str, url: str, without_download: str) -> Path:
@@ -243,10 +243,11 @@ def _files_in_folder(folder: Path, name: FileName) -> Tuple[Path, Path]:
     if any((folder / file).exists() for file in MANY_LANGS_NAMES):
         return folder / "config.json", folder / ENCODER_NAME
     options, weights = (", ".join(path.name for path in paths) or "none" for paths in found)
+    is_hidden = str(name) in [*pretrained_names(), ORIGINAL]
     raise ConfigurationError(
         f"{name}: found options*.json: {options}, and *.hdf5: {weights}, expected exactly one of each, as "
         "`elmo export` writes them, or the files of ELMoForManyLangs. Correct the path, or give the names of "
-        "both files."
+        f"both files.{' (A folder hides the biLM of its name.)' * is_hidden}"
     )
 
 

@@ -387,12 +387,12 @@ def _identity(file: h5py.File) -> Tuple[Any, ...]:
 
 @contextmanager
 def _opened(weight_file: FileName) -> Iterator[h5py.File]:
-    """Open a file to read. All errors within the context become a `ConfigurationError`."""
+    """Open a file to read. Errors within the context become a `ConfigurationError`, but those of memory."""
     try:
         with h5py.File(weight_file, "r") as file:
             _check_data_are_inside(file, weight_file)
             yield file
-    except ConfigurationError:
+    except (ConfigurationError, MemoryError, torch.cuda.OutOfMemoryError):
         raise
     # In damaged files h5py finds errors of nearly every class.
     except Exception as error:

@@ -15,6 +15,7 @@ from elmo_plugin.files.output import LOCK_NAME, claimed_folder, remove_partial_f
 
 if TYPE_CHECKING:
     from elmo_plugin.embedding.neighbors import Occurrence
+    from elmo_plugin.embedding.sentences import SentenceSource
     from elmo_plugin.pretraining.plan import Plan
 
 USAGE = "%(prog)s TEXT... OUTPUT [options]"
@@ -40,6 +41,8 @@ few. More text is better than more passes over the same text.
 """
 
 SIZE, HOURS = "mini", 1.0
+# In the folder of each training: that this command wrote it.
+MARK_NAME = "made_by_elmo_pretrain"
 NUM_SHOWN_WORDS, MAX_COUNT_OF_SHOWN_WORDS, TOKENS_AROUND = 3, 20, 10
 
 
@@ -125,8 +128,8 @@ def run(options: PretrainOptions) -> None:
     folder = output / "training"
     _check_output(options, output, folder)
     with claimed_folder(folder, f"OUTPUT: another process is training in {folder}. Wait for it."):
+        (folder / MARK_NAME).touch()
         if options.overwrite or not (folder / PLAN_NAME).exists():
-            _remove_training(folder)  # also what an interrupted call left of it
             _prepare(options, folder)
         content = json.loads((folder / PLAN_NAME).read_text(encoding="utf-8"))
         plan = Plan.from_dict(content["plan"])
@@ -150,16 +153,16 @@ def _check_output(options: PretrainOptions, output: Path, folder: Path) -> None:
         raise ConfigurationError(
             f"OUTPUT: {output} is the folder of the text, expected another folder. Give another path."
         )
-    # Each training leaves its lock.
-    if folder.exists() and any(folder.iterdir()) and not (folder / LOCK_NAME).exists():
+    in_folder = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if in_folder - {LOCK_NAME} and MARK_NAME not in in_folder:
         raise ConfigurationError(
             f"OUTPUT: {folder} was not written by this command, so it is not replaced. Give another path, or "
             "remove it."
         )
     found = {path.name for path in output.iterdir()} if output.exists() else set()
-    if options.resume or not found or (found == {folder.name} and not is_begun):
-        return  # the last: an earlier call ended before it had a plan
-    if not options.overwrite:
+    if not found - {folder.name} and not is_begun:
+        return  # new, or an earlier call ended before it had a plan
+    if not (options.overwrite or (options.resume and is_begun)):
         advice = "--resume to continue the training in it, " if is_begun else ""
         raise ConfigurationError(
             f"OUTPUT: {output} exists, expected a new folder. Give another path, {advice}or --overwrite to "
@@ -168,14 +171,14 @@ def _check_output(options: PretrainOptions, output: Path, folder: Path) -> None:
 
 
 def _remove_training(folder: Path) -> None:
-    """Remove what an earlier training wrote, but the lock; the plan first: without it nothing is resumed."""
+    """Remove what an earlier training wrote; the plan first: without it nothing is resumed."""
     from elmo_plugin.pretraining.plan import PLAN_NAME
 
     (folder / PLAN_NAME).unlink(missing_ok=True)
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-        elif path.name != LOCK_NAME:
+        elif path.name not in (LOCK_NAME, MARK_NAME):
             path.unlink()
 
 
@@ -194,8 +197,12 @@ def _check_same(options: PretrainOptions, found: Dict[str, Any], folder: Path) -
 
 
 def _prepare(options: PretrainOptions, folder: Path) -> None:
-    """Write text, config and plan; the plan last: a folder with it is complete."""
+    """
+    Check the input, remove an earlier training, and write text, config and plan; the plan last: a folder with
+    it is complete.
+    """
     from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, find_sources
+    from elmo_plugin.pretraining.corpus import check_apart
     from elmo_plugin.pretraining.plan import (
         CONFIG_NAME,
         MAX_VOCABULARY,
@@ -214,12 +221,19 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
     input_options = replace(CORPUS_OPTIONS, tokenizer=options.tokenizer, column=options.column)
     sources = find_sources(options.text, input_options, options.output)
     heldout = find_sources(options.heldout, input_options) if options.heldout else []
-    start, words = (
-        starting_files(options.from_, folder / "start") if options.from_ else (None, None)
-    )
+    check_apart(sources, heldout, "--heldout")
+    start = starting_files(options.from_) if options.from_ else None
+    _check_not_inside([*sources, *heldout], start.files.values() if start else [], folder)
     size = options.size or SIZE
-    settings = Settings(size, start, words is not None, options.hours or HOURS, options.epochs)
-    config = base_config(settings)  # before the text is read, which can take hours
+    words = start and start.words
+    name = start and start.name
+    settings = Settings(size, name, words is not None, options.hours or HOURS, options.epochs)
+    config = base_config(settings)
+    # All input was found and checked, before anything is removed, and before the text is read, which can take
+    # hours.
+    _remove_training(folder)
+    if start is not None:
+        start.copy_to(folder)
     max_vocabulary = SIZES[size].max_vocabulary if size in SIZES else MAX_VOCABULARY
     text = prepare_text(sources, heldout, folder, max_vocabulary, words)
     fit_to_text(config, settings, text)
@@ -229,6 +243,19 @@ def _prepare(options: PretrainOptions, folder: Path) -> None:
     _print_lines(plan.lines(settings))
     write_config(config, folder / CONFIG_NAME, f"elmo {' '.join(sys.argv[1:])}")
     plan.to_file(folder / PLAN_NAME, options.plan_arguments())
+
+
+def _check_not_inside(
+    sources: Iterable["SentenceSource"], files: Iterable[Path], folder: Path
+) -> None:
+    """Refuse input in the folder of the training, whose content is replaced."""
+    paths = [Path(source.name) for source in sources if source.is_file]
+    for path in [*paths, *files]:
+        if path.resolve().is_relative_to(folder.resolve()):
+            raise ConfigurationError(
+                f"OUTPUT: the input {path} is inside of {folder}, which this training replaces, expected "
+                "input elsewhere. Copy it to another folder, or give another OUTPUT."
+            )
 
 
 def _export(options: PretrainOptions, output: Path, folder: Path, plan: "Plan") -> None:
@@ -261,9 +288,9 @@ def _export(options: PretrainOptions, output: Path, folder: Path, plan: "Plan") 
 
 def _show(output: Path, folder: Path) -> None:
     """Print the perplexities, some words with their neighbors in the held-out text, and what to try."""
-    from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
     from elmo_plugin.pretraining.export import METRICS_NAME
     from elmo_plugin.pretraining.plan import RUN_NAME
+    from elmo_plugin.pretraining.progress import METRICS_BEFORE_NAME
     from elmo_plugin.pretraining.text import HELDOUT_NAME
 
     metrics = json.loads((folder / RUN_NAME / METRICS_NAME).read_text(encoding="utf-8"))

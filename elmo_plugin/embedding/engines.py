@@ -183,7 +183,9 @@ def cores_of_worker(num_workers: int) -> float:
     Return the number of cores for each worker, as Ray counts them, of the cluster that this process is
     connected to. The workers of a node share its cores equally.
     """
-    cores = [node["Resources"].get("CPU", 0) for node in import_ray().nodes() if node["Alive"]]
+    # Nodes without cores run no worker.
+    counts = [node["Resources"].get("CPU", 0) for node in import_ray().nodes() if node["Alive"]]
+    cores = [count for count in counts if count > 0]
     share = min(cores, default=1) / math.ceil(num_workers / max(len(cores), 1))
     # Whole cores, or ten-thousandths of one, the smallest unit of Ray.
     return int(share) if share >= 1 else math.floor(share * 10_000) / 10_000

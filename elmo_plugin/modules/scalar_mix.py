@@ -112,13 +112,16 @@ class ScalarMix(torch.nn.Module):
 
 
 def _layer_norm(layer: Tensor, mask: Tensor) -> Tensor:
-    """Normalise a layer by mean and variance over all unmasked elements, sentence marks included."""
+    """
+    Normalise a layer by mean and variance over all unmasked elements of the batch. The mask of `Elmo` has the
+    sentence marks.
+    """
     selected = mask.unsqueeze(-1)  # (batch_size, timesteps, 1)
     num_elements = mask.sum() * layer.size(-1)
     # In float16, sums over a batch overflow: the layer would become zeros or NaN.
     values = layer.to(torch.promote_types(layer.dtype, torch.float32))
     mean = (values * selected).sum() / num_elements
     variance = (((values - mean) * selected) ** 2).sum() / num_elements
-    # As in AllenNLP.
-    tiny_value = 1e-4 if layer.dtype == torch.half else 1e-13
-    return ((values - mean) / torch.sqrt(variance + tiny_value)).to(layer)
+    # AllenNLP's, although the statistics are float32 here.
+    epsilon = 1e-4 if layer.dtype == torch.half else 1e-13
+    return ((values - mean) / torch.sqrt(variance + epsilon)).to(layer)

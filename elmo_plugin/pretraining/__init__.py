@@ -6,15 +6,11 @@ from elmo_plugin.compat.patches import prepare_allennlp
 
 prepare_allennlp()
 
-from elmo_plugin.pretraining.callbacks import (
-    AtomicCheckpointer,
-    BiLMStateCallback,
-    ValidateFirstCallback,
-)
 from elmo_plugin.pretraining.corpus import BiLMReader, LMWordVocabulary
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.predictor import BiLMPredictor
-from elmo_plugin.pretraining.progress import ProgressCallback
+from elmo_plugin.pretraining.progress import ProgressCallback, ValidateFirstCallback
+from elmo_plugin.pretraining.recovery import AtomicCheckpointer, BiLMStateCallback
 from elmo_plugin.pretraining.softmax import FullSoftmax, LMSoftmax, SampledSoftmax
 from elmo_plugin.pretraining.stream_data_loader import StreamDataLoader
 

@@ -37,6 +37,22 @@ def find_corpus(data_path: Union[str, PathLike, Sequence[str]]) -> List[Sentence
     return sources
 
 
+def check_apart(train: List[SentenceSource], heldout: List[SentenceSource], where: str) -> None:
+    """Refuse a file in both: its perplexity would be that of text that was trained on."""
+    shared = [
+        held.name
+        for held in heldout
+        for one in train
+        if held.is_file and one.is_same_file(held.name)
+    ]
+    if shared:
+        raise ConfigurationError(
+            f"{where}: {', '.join(shared)} is held out, and also among the files to train on, expected "
+            "different files: perplexity is measured on text that a biLM has not read. Move it, or name the "
+            "files to train on."
+        )
+
+
 def marked_sentence(words: List[str], direction: Direction) -> List[str]:
     """
     Return a sentence in reading order, with its marks: every word except the last is an input, and the word

@@ -80,8 +80,8 @@ class BiLMTrainingModel(Model):
     one window to the next, and detached: back-propagation through time ends at the edge of a window.
     Evaluation has separate states, which start from zeros after each `get_metrics(reset=True)`.
 
-    A config has one of `options`, for a new biLM, and
-    `options_file` with `weight_file`, or `archive_file`, to start from a trained biLM, in place of `bilm`.
+    In place of `bilm`, a config has one of three: `options`, for a new biLM; or, to start from a trained one,
+    `options_file` with `weight_file`, or `archive_file`.
 
     # Parameters
 
@@ -98,9 +98,10 @@ class BiLMTrainingModel(Model):
         In training, the probability that a row starts a window from zeros. bilm-tf never resets (0), so a
         biLM can come to depend on states that are never near zeros; ELMo starts every sentence from zeros.
     precision : `str`, optional (default = `"float32"`)
-        `"bfloat16"`: training multiplies matrices in bfloat16, while weights, sums, states and gradients stay
-        float32. On a device without bfloat16 instructions, where this would be slower, training uses float32,
-        with one log message. Evaluation uses float32.
+        `"bfloat16"`: training multiplies matrices in bfloat16. Weights, states and sums over steps stay
+        float32; products by torch, such as those that give the gradients of weights, are rounded to
+        bfloat16. On a device without bfloat16 instructions, where this would be slower, training uses
+        float32, with one log message. Evaluation uses float32.
     softmax_first : `int`, optional
         Number of training batches during which the biLM is frozen, so that a new softmax does not damage it.
         By default 500 with a new softmax for a trained biLM, otherwise 0.
@@ -277,7 +278,16 @@ class BiLMTrainingModel(Model):
         self._perplexity(*nlls)
         self._num_training_batches += int(self.training)
         loss = (nlls[0].sum() + nlls[1].sum()) / (2 * len(row_lengths))
+        # torch expects a gradient of each parameter in every worker. See `leave_out_frozen`.
         return {"loss": loss + _zero(self.bilm) if is_frozen and is_distributed() else loss}
+
+    def leave_out_frozen(self) -> None:
+        """
+        Before a step of the optimizer: leave the biLM out while it is frozen. With gradients of zero, Adam
+        would count steps, and then make steps that are too large.
+        """
+        if self._num_training_batches <= self.softmax_first:
+            self.bilm.zero_grad(set_to_none=True)
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
@@ -352,7 +362,9 @@ class BiLMTrainingModel(Model):
         return states
 
     def _autocast_for_training(self, device: torch.device) -> ContextManager[Any]:
-        in_bfloat16 = self.training and self.precision == "bfloat16"
+        if not self.training:
+            return torch.autocast(device.type, enabled=False)
+        in_bfloat16 = self.precision == "bfloat16"
         if in_bfloat16 and has_bfloat16_products(device):
             return torch.autocast(device.type, dtype=torch.bfloat16)
         if in_bfloat16:

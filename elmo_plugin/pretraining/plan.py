@@ -158,6 +158,11 @@ def base_config(settings: Settings) -> Dict[str, Any]:
             f"--size: {settings.size} has no validation_data_path, expected std.extVar('LM_HELDOUT') as in "
             "bilm_mini.jsonnet: the best epoch is chosen by held-out perplexity."
         )
+    if config.get("validation_data_loader", {}).get("shuffle") is not False:
+        raise ConfigurationError(
+            f"--size: {settings.size} has no validation_data_loader with shuffle: false, expected one as in "
+            "bilm_mini.jsonnet: others leave out a part of the held-out text, another one in each epoch."
+        )
     trainer["callbacks"] = [*trainer.get("callbacks", []), {"type": "elmo_progress"}]
     return config
 
@@ -232,7 +237,7 @@ def make_plan(
 def write_config(config: Dict[str, Any], path: Path, command: str) -> None:
     """Write a config, with the command that made it and the one that trains it again in comments."""
     comment = (
-        f"// Made by: {command}\n// To go on from it by hand, in this folder:\n"
+        f"// Made by: {command}\n// To train it again by hand, in this folder:\n"
         f"//   allennlp train {CONFIG_NAME} -s another_run --include-package elmo_plugin\n"
     )
     with replaced_file(path) as new_file:

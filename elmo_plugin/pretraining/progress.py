@@ -1,10 +1,12 @@
-"""The progress of a biLM's training: records, TensorBoard's files, and held-out perplexity in between."""
+"""The progress of a biLM's training: records, TensorBoard's files, and held-out perplexity before its end."""
 
 import json
+import logging
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
+from allennlp.common.util import dump_metrics
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.util import evaluate
 from tensorboardX import SummaryWriter
@@ -12,12 +14,45 @@ from tensorboardX import SummaryWriter
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 
+METRICS_BEFORE_NAME = "metrics_before.json"
 PROGRESS_NAME = "progress.jsonl"
 TENSORBOARD_NAME = "tensorboard"
 
 SECONDS_BETWEEN_RECORDS = 5.0
 
 _MAX_RECORD_BYTES = 1000
+
+logger = logging.getLogger(__name__)
+
+
+@TrainerCallback.register("elmo_validate_first")
+class ValidateFirstCallback(TrainerCallback):
+    """
+    Evaluate the model on the validation data before training, log the metrics and write them to
+    `metrics_before.json` beside AllenNLP's own metrics. A recovered training does not repeat it.
+    """
+
+    def __init__(self, serialization_dir: str) -> None:
+        super().__init__(serialization_dir)
+        self._is_recovered = False
+
+    def on_start(
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        super().on_start(trainer, is_primary, **kwargs)
+        data_loader = trainer._validation_data_loader
+        if self._is_recovered or data_loader is None:
+            return
+        logger.info("Validating before training.")
+        # All workers must do this.
+        metrics = evaluate(trainer.model, data_loader, trainer.cuda_device)
+        if is_primary:
+            for name, value in metrics.items():
+                logger.info("Before training: %s %s", name, value)
+            dump_metrics(f"{self.serialization_dir}/{METRICS_BEFORE_NAME}", metrics)
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        self._is_recovered = True
 
 
 @TrainerCallback.register("elmo_progress")

@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional
 
 import torch
 from allennlp.data import Vocabulary
@@ -18,6 +18,8 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName
 from elmo_plugin.pretraining.corpus import first_difference, words_of
 from elmo_plugin.pretraining.softmax import LMSoftmax
+
+_START_NAME = "start"  # the folder of the copy in that of the training
 
 
 class StartingPoint(NamedTuple):
@@ -86,10 +88,38 @@ def bilm_in(model: Model, archive_file: str) -> BiLM:
     return found[0][1]
 
 
-def starting_files(name: str, folder: Path) -> Tuple[str, Optional[List[str]]]:
+class StartingFiles(NamedTuple):
     """
-    Return the name of a biLM for a training in the parent of `folder`, to which its files are copied unless
-    it has a name of its own; and the words that its softmax predicts, if it has a softmax.
+    The biLM that a training starts from.
+
+    # Parameters
+
+    name : `str`
+        As the config of the training names it: its own name, or that of the copy that `copy_to` makes.
+    words : `List[str]`, optional
+        The words that its softmax predicts, if it has a softmax.
+    files : `Dict[str, Path]`
+        What is copied, under these names. None, if it is a biLM of this package.
+    """
+
+    name: str
+    words: Optional[List[str]]
+    files: Dict[str, Path]
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy the files into the folder of a training."""
+        target = folder / _START_NAME
+        if self.files:
+            target.mkdir(parents=True, exist_ok=True)
+            if self.words is not None:
+                LMVocabulary(self.words).to_file(target / VOCABULARY_NAME)
+        for name, path in self.files.items():
+            shutil.copyfile(path, target / name)
+
+
+def starting_files(name: str) -> StartingFiles:
+    """
+    Find the biLM that a training starts from, and load it, to check it.
 
     # Raises
 
@@ -103,14 +133,9 @@ def starting_files(name: str, folder: Path) -> Tuple[str, Optional[List[str]]]:
             "that it predicts. Add the file, or give the archive of its training."
         )
     if is_pretrained(name):
-        return name, start.words
-    folder.mkdir(parents=True, exist_ok=True)
+        return StartingFiles(name, start.words, {})
     if is_archive:
-        shutil.copyfile(name, folder / "model.tar.gz")
-        return f"{folder.name}/model.tar.gz", start.words
-    options_path, weight_path = resolve_model_files(name, None)
-    shutil.copyfile(options_path, folder / "options.json")
-    shutil.copyfile(weight_path, folder / "weights.hdf5")
-    if start.words is not None:
-        LMVocabulary(start.words).to_file(folder / VOCABULARY_NAME)
-    return folder.name, start.words
+        files = {"model.tar.gz": Path(name)}
+        return StartingFiles(f"{_START_NAME}/model.tar.gz", start.words, files)
+    files = dict(zip(("options.json", "weights.hdf5"), resolve_model_files(name, None)))
+    return StartingFiles(_START_NAME, start.words, files)

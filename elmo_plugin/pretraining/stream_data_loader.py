@@ -34,14 +34,14 @@ MAX_SENTENCES_IN_MEMORY = 500_000
 
 class CorpusShare:
     """
-    The sentences that a worker reads. No two of the `world_size` workers read the same one: they divide the
-    files of all or, if there are fewer files than workers, the sentences of each file.
+    The sentences that a worker reads: of each file, every `world_size`-th one, from that of its rank on. So
+    all workers have about as many, whatever the sizes of the files, and no sentence is read by two.
     """
 
     def __init__(self, files: Sequence[SentenceSource], rank: int = 0, world_size: int = 1) -> None:
-        is_of_files = len(files) >= world_size
-        self._files = files[rank::world_size] if is_of_files else files
-        self._lines = slice(None) if is_of_files else slice(rank, None, world_size)
+        self._files = files
+        self._rank = rank
+        self._world_size = world_size
 
     def ordered(self) -> Iterator[List[str]]:
         """Yield the sentences in the order of the files."""
@@ -51,10 +51,11 @@ class CorpusShare:
     def shuffled(self, seed: int, epoch: int, direction: Direction) -> Iterator[List[str]]:
         """
         Yield the sentences in random order: files are shuffled, and so are the sentences of each file, one
-        file in memory at a time. The order depends on the arguments only; each epoch and each direction has
-        another one, as in bilm-tf.
+        file in memory at a time. The order depends on the arguments and the rank only; each epoch and each
+        direction has another one, as in bilm-tf.
         """
-        generator = np.random.default_rng([seed, epoch, DIRECTIONS.index(direction)])
+        seeds = [seed, epoch, DIRECTIONS.index(direction), self._rank]
+        generator = np.random.default_rng(seeds)
         for index in generator.permutation(len(self._files)):
             texts = self._texts(self._files[index])
             # The text of a sentence takes a tenth of the memory of the list of its words.
@@ -65,7 +66,7 @@ class CorpusShare:
 
     def _texts(self, file: SentenceSource) -> Iterator[str]:
         texts = (text for _, text, _ in file.texts())
-        return islice(texts, self._lines.start, None, self._lines.step)
+        return islice(texts, self._rank, None, self._world_size)
 
 
 class Window(NamedTuple):
@@ -195,13 +196,13 @@ class StreamDataLoader(DataLoader):
         self._rank = torch.distributed.get_rank() if is_distributed() else 0
         self._world_size = torch.distributed.get_world_size() if is_distributed() else 1
         files = find_corpus(data_path)
-        shares = [CorpusShare(files, rank, self._world_size) for rank in range(self._world_size)]
-        self._share = shares[self._rank]
+        self._share = CorpusShare(files, self._rank, self._world_size)
         # For each worker, in one direction: words and sentence ends.
-        self._num_predictions = [
-            sum(len(words) + 1 for words in Tqdm.tqdm(share.ordered(), desc="counting words"))
-            for share in shares
-        ]
+        self._num_predictions = [0] * self._world_size
+        for file in files:
+            texts = Tqdm.tqdm(file.texts(), desc=f"counting words of {file.name}")
+            for number, (_, text, _) in enumerate(texts):
+                self._num_predictions[number % self._world_size] += len(split_tokens(text)) + 1
         if next(self._batches(self.epoch), None) is None and shuffle:
             raise self._corpus_too_small()
 

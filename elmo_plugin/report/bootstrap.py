@@ -13,6 +13,7 @@ from allennlp.data import Instance
 
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.files.output import replaced_file
+from elmo_plugin.modules.scalar_mix import ScalarMix
 from elmo_plugin.report.runs import METRICS_NAME, RunFolder, read_metrics
 from elmo_plugin.tasks.metrics import Counts
 
@@ -33,7 +34,8 @@ def item_counts(folder: RunFolder, metric: str) -> Optional[numpy.ndarray]:
     """
     Return `Counts` of a finished run for each item, `(num_items, num_fractions, 4)`: of its test data, or of
     its validation data, if it has not been evaluated on test data. They are counted once, by its archive, and
-    kept in its folder. Return nothing if there is no archive, or its model does not count this metric.
+    kept in its folder. Return nothing if there is no archive, or its model does not count this metric; or if
+    a mix normalises layers over all sentences of a batch, so that an item alone gets another prediction.
     """
     path = folder.path / COUNTS_NAME
     if not path.exists():
@@ -50,7 +52,8 @@ def _counted(folder: RunFolder) -> Dict[str, List[Counts]]:
     """Return the counts of each item by metric."""
     archive = opened_archive(folder.path / _ARCHIVE_NAME)
     model = archive.model.eval()
-    if not hasattr(model, "counts"):
+    mixes = (module for module in model.modules() if isinstance(module, ScalarMix))
+    if not hasattr(model, "counts") or any(mix.do_layer_norm for mix in mixes):
         return {}
     reader = archive.validation_dataset_reader
     # AllenNLP evaluates nothing after distributed training.

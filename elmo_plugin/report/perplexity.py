@@ -1,7 +1,6 @@
 """`elmo report perplexity`: perplexity before and after a biLM is adapted to a task's text (section 3.4)."""
 
 import hashlib
-import os
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -9,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.embedding.sentences import read_sentences
+from elmo_plugin.embedding.sentences import SentenceSource, read_sentences
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
-from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
-from elmo_plugin.pretraining.corpus import find_corpus
+from elmo_plugin.pretraining.corpus import check_apart, find_corpus
+from elmo_plugin.pretraining.progress import METRICS_BEFORE_NAME
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
 from elmo_plugin.report.probes import check_model_is_named, is_archive
 from elmo_plugin.report.runs import METRICS_NAME, RunOptions, read_metrics, train
@@ -84,8 +83,6 @@ class PerplexityOptions(RunOptions):
         names = [text.name for text in self.text]
         for text in self.text:
             check_name("--text", text.name)
-            are_different = os.path.realpath(text.train) != os.path.realpath(text.heldout)
-            check_option("--text", f"{text.train} twice", are_different, "another held-out file")
         for flag, found in (
             ("--text", names),
             ("--model", [for_file_names(name) for name in self.model]),
@@ -216,7 +213,9 @@ def write_task_text(text: TaskText, folder: Path) -> TextFiles:
     Write the text of a task, each sentence once, into a subfolder of `folder`. The name of the
     subfolder is a hash of the text, so that no text is replaced while a biLM is trained on it.
     """
-    texts = [_distinct_sentences(path) for path in (text.train, text.heldout)]
+    train_sources, heldout_sources = find_corpus(text.train), find_corpus(text.heldout)
+    check_apart(train_sources, heldout_sources, f"--text {text.name}")
+    texts = [_distinct_sentences(files) for files in (train_sources, heldout_sources)]
     contents = ["".join(f"{sentence}\n" for sentence in sentences) for sentences in texts]
     digest = hashlib.sha256("\0".join(contents).encode("utf-8")).hexdigest()[:_DIGEST_LENGTH]
     (folder / digest).mkdir(parents=True, exist_ok=True)
@@ -228,5 +227,5 @@ def write_task_text(text: TaskText, folder: Path) -> TextFiles:
     return TextFiles(train, held_out, *num_words)
 
 
-def _distinct_sentences(path: str) -> Sequence[str]:
-    return list(dict.fromkeys(" ".join(words) for words in read_sentences(find_corpus(path))))
+def _distinct_sentences(files: Sequence[SentenceSource]) -> Sequence[str]:
+    return list(dict.fromkeys(" ".join(words) for words in read_sentences(files)))

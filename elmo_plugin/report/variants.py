@@ -187,6 +187,8 @@ class TaskExperiment(Experiment):
             files = [f"{embedding}.pretrained_file" for embedding in self._word_embeddings()]
             given = [key for key in files if values.get(key) is not None]
             changes.update(dict.fromkeys(given))
+            # What starts at random is trained, also where word vectors stay as they are.
+            changes.update({f"{key.rpartition('.')[0]}.trainable": True for key in given})
             if given:
                 name.append("vectors_none")
         elif variant.word_vectors is not None:

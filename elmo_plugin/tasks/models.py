@@ -121,9 +121,9 @@ class Classifier(Model):
 
 class Tagger(Model):
     """
-    Base class of taggers. A task defines `label_scheme`, the scheme of its tags, BIO or BIOUL; `_best_tags`;
-    and `forward`, which starts from `_output` and passes its tags to `_measure`. In training nothing is
-    decoded or measured: decoding a batch takes longer than its loss.
+    Base class of models that tag spans. A task defines `label_scheme`, the scheme of its tags, BIO or BIOUL;
+    `_best_tags`; and `forward`, which starts from `_output` and passes its tags to `_measure`. In training
+    nothing is decoded or measured: decoding a batch takes longer than its loss.
     """
 
     label_scheme: str

@@ -4,7 +4,7 @@
 //
 //   export LM_TRAIN=...        files or globs of training text, separated by commas: one tokenized sentence per line
 //   export LM_HELDOUT=...      held-out text, likewise
-//   export LM_VOCABULARY=...   from: elmo vocab "$LM_TRAIN" --output vocab.txt
+//   export LM_VOCABULARY=...   from: elmo vocab FILES... --min-count 3 --output vocab.txt (files separated by spaces)
 //   allennlp train training_configs/bilm.jsonnet -s runs/bilm --include-package elmo_plugin
 //   elmo export runs/bilm/model.tar.gz runs/bilm/export
 //

@@ -1,5 +1,6 @@
-// Pretraining elmo_mini, the biLM that comes with this package: 2 layers of 512 cells projected to 128, 384 character
-// filters, on 12.9M words with 2 CPU cores. scripts/elmo_mini.sh has all steps, RESULTS.md their results.
+// The first step of pretraining elmo_mini, a biLM that comes with this package: 2 layers of 512 cells projected to 128, 384
+// character filters, on 12.9M of its 51.4M words, with 2 CPU cores. scripts/elmo_mini.sh has all steps,
+// docs/results/bilms.md their results.
 //
 // bilm.jsonnet explains the variables. For a small corpus and little time this differs from the paper: Adam, products
 // in bfloat16 if the processor has instructions for them, and rows that sometimes start from zeros (state_reset). After

@@ -12,5 +12,5 @@ local bilm = import 'lib/bilm.libsonnet';
       filters=[[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512]],
     ),
   },
-  trainer+: { optimizer+: { lr: 0.002 } },
+  trainer+: { optimizer+: { lr: 0.002 }, learning_rate_scheduler+: { end_learning_rate: 0.001 } },
 }

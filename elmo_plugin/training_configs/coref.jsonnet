@@ -6,7 +6,7 @@
 //   export WORD_VECTORS=...   300-dimensional word vectors in GloVe's text format (file or URL), case kept
 //   allennlp train training_configs/coref.jsonnet -s runs/coref --include-package elmo_plugin
 //
-// Moving ELMo is one word (at the output too, scores fell for the paper's authors*):
+// To move ELMo, change one word (at the output too, scores fell for the paper's authors*):
 //   --overrides '{"model.text_encoder.elmo.placement": "both"}'     (input, output, both, none)
 // Last layer only / lambda 1 / lambda 0.001:
 //   --overrides '{"model.text_encoder.elmo.top_layer_only": true}'

@@ -1,6 +1,6 @@
 // Coreference for a small corpus, a biLM of your own, and two CPU cores: no pretrained word vectors, small
-// widths, 50 antecedents, 25 sentences of a document at a time in training. Made for RESULTS.md; a start for a
-// language or a domain of yours. An epoch of 80 documents of 2,000 words takes 40 seconds of one core.
+// widths, 50 antecedents, 25 sentences of a document at a time in training. Made for RESULTS.md; a starting point for
+// your language or domain. An epoch of 80 documents of 2,000 words takes 40 seconds of one core.
 //
 //   export COREF_DATA=...     a folder with train.gold_conll, dev.gold_conll and test.gold_conll
 //   export ELMO=elmo_mini     a biLM that comes with this package, or a folder with options.json and weights.hdf5

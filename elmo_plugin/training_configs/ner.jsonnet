@@ -6,7 +6,7 @@
 //   export WORD_VECTORS=...   50-dimensional word vectors in GloVe's text format (file or URL)
 //   allennlp train training_configs/ner.jsonnet -s runs/ner --include-package elmo_plugin
 //
-// Moving ELMo is one word:
+// To move ELMo, change one word:
 //   --overrides '{"model.text_encoder.elmo.placement": "both"}'     (input, output, both, none)
 // Last layer only / lambda 1 / lambda 0.001:
 //   --overrides '{"model.text_encoder.elmo.top_layer_only": true}'

@@ -1,5 +1,5 @@
 // Named entity recognition for a small corpus, a biLM of your own, and two CPU cores: no pretrained word
-// vectors, a small task RNN. Made for RESULTS.md; a start for a language or a domain of yours.
+// vectors, a small task RNN. Made for RESULTS.md; a starting point for your language or domain.
 //
 //   export NER_DATA=...       a folder with train.conll, dev.conll and test.conll
 //   export ELMO=elmo_mini     a biLM that comes with this package, or a folder with options.json and weights.hdf5

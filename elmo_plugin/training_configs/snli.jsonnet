@@ -6,7 +6,7 @@
 //   export WORD_VECTORS=...   300-dimensional word vectors in GloVe's text format (file or URL)
 //   allennlp train training_configs/snli.jsonnet -s runs/snli --include-package elmo_plugin
 //
-// Moving ELMo is one word (dev accuracy in the paper: both 89.5, input 88.9, output 88.7):
+// To move ELMo, change one word (dev accuracy in the paper: both 89.5, input 88.9, output 88.7):
 //   --overrides '{"model.text_encoder.elmo.placement": "input"}'     (input, output, both, none)
 // Last layer only / lambda 1 (dev accuracy in the paper: 89.1 / 89.3; with lambda 0.001, as here, 89.5):
 //   --overrides '{"model.text_encoder.elmo.top_layer_only": true}'

@@ -1,6 +1,6 @@
 // Natural-language inference for a small corpus, a biLM of your own, and two CPU cores: no pretrained word
-// vectors, narrow layers, less dropout, no weight decay. Made for RESULTS.md; a start for a language or a domain
-// of yours.
+// vectors, narrow layers, less dropout, no weight decay. Made for RESULTS.md; a starting point for your language or
+// domain.
 //
 //   export SNLI_DATA=...      a folder with train.jsonl, dev.jsonl and test.jsonl
 //   export ELMO=elmo_mini     a biLM that comes with this package, or a folder with options.json and weights.hdf5

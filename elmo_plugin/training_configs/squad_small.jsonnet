@@ -1,5 +1,5 @@
 // Question answering for a small corpus, a biLM of your own, and two CPU cores: no pretrained word vectors, a
-// small task RNN, Adam. Made for RESULTS.md; a start for a language or a domain of yours.
+// small task RNN, Adam. Made for RESULTS.md; a starting point for your language or domain.
 //
 //   export SQUAD_DATA=...    a folder with train.json and dev.json, in the form of SQuAD 1.1
 //   export ELMO=elmo_mini    a biLM that comes with this package, or a folder with options.json and weights.hdf5

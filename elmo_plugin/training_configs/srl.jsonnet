@@ -9,7 +9,7 @@
 //
 // The paper's data has 75,187, 9,603 and 9,479 sentences*: compare with what the reader counts.
 //
-// Moving ELMo is one word:
+// To move ELMo, change one word:
 //   --overrides '{"model.text_encoder.elmo.placement": "both"}'     (input, output, both, none)
 // Last layer only / lambda 1 (0.001 is what this file has):
 //   --overrides '{"model.text_encoder.elmo.top_layer_only": true}'

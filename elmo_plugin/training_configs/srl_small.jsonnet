@@ -1,6 +1,6 @@
 // Semantic role labelling for a small corpus, a biLM of your own, and two CPU cores: no pretrained word
 // vectors, two LSTM layers of 100, and Adam, which learns faster than the paper's Adadelta.
-// Made for RESULTS.md; a start for a language or a domain of yours.
+// Made for RESULTS.md; a starting point for your language or domain.
 //
 // AllenNLP's alternating LSTM is slow, and the whole model runs once for each predicate. So a random share is read: 3,000
 // of the 40,397 predicates of PropBank's web text, and three tenths of the others. To read all:

@@ -6,7 +6,7 @@
 //   export WORD_VECTORS=...   300-dimensional GloVe 840B in its text format (file or URL)
 //   allennlp train training_configs/sst.jsonnet -s runs/sst --include-package elmo_plugin
 //
-// Moving ELMo is one word:
+// To move ELMo, change one word:
 //   --overrides '{"model.text_encoder.elmo.placement": "input"}'     (input, output, both, none)
 // Last layer only / lambda 1:
 //   --overrides '{"model.text_encoder.elmo.top_layer_only": true}'

@@ -1,6 +1,6 @@
 // Sentiment of sentences in five classes for a biLM of your own and two CPU cores: no pretrained word vectors, small
 // layers, and training on the sentences alone (8,544 of them; sst.jsonnet trains on 93,703 phrases). Made for
-// RESULTS.md; a start for a treebank of yours.
+// RESULTS.md; a starting point for your treebank.
 //
 //   export SST_DATA=...     a folder with train.txt, dev.txt and test.txt, one tree per line
 //   export ELMO=elmo_mini   a biLM that comes with this package, or a folder with options.json and weights.hdf5

@@ -300,11 +300,27 @@ def test_the_original_model_is_the_embedders_default_and_is_downloaded(
     config = {"type": "elmo", **dict(zip(["options_file"], names))}
     assert_same_weights(TokenEmbedder.from_params(Params(config)).elmo.bilm, expected)
     assert_same_weights(BiLM.from_files("original"), expected)
-    # A folder of this name is named by its path.
+    # A folder of this name comes first.
     monkeypatch.chdir(tmp_path)
     Path("original").mkdir()
     with pytest.raises(ConfigurationError, match=r"^\./original: found options\*\.json: none"):
         BiLM.from_files("./original")
+    hint = r"^original: .*none.*\(A folder hides the biLM of its name\.\)$"
+    with pytest.raises(ConfigurationError, match=hint):
+        BiLM.from_files("original")
+
+
+def test_a_folder_comes_before_the_bilm_of_its_name(
+    bilm_files: BiLMFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `elmo pretrain TEXT elmo_small` makes one."""
+    monkeypatch.chdir(tmp_path)
+    Path("elmo_small").mkdir()
+    for file, name in zip(bilm_files, ("options.json", "weights.hdf5")):
+        shutil.copy(file, Path("elmo_small", name))
+    expected = BiLM.from_files(*bilm_files)
+    for name in ("elmo_small", Path("./elmo_small")):
+        assert_same_weights(BiLM.from_files(name), expected)
 
 
 def test_options_alone_are_not_paired_with_the_original_weights(bilm_files: BiLMFiles) -> None:

@@ -103,7 +103,7 @@ def inputs_of(lengths: List[int], dim: int) -> Tuple[Tensor, List[int]]:
     return torch.randn(sum(lengths), dim, generator=generator), packing.step_sizes
 
 
-def new_run(
+def new_layer_input(
     layer: ProjectedLSTM, inputs: Tensor, step_sizes: List[int], state: Optional[State] = None
 ) -> LayerInput:
     """From zeros if there is no state."""
@@ -124,8 +124,8 @@ def run(
     step_sizes: List[int],
     state: Optional[State] = None,
 ) -> LayerOutput:
-    one_run = new_run(layer, inputs, step_sizes, state)
-    return layer_runner(name, precision, layer).layers[0]([one_run, one_run])[1]
+    layer_input = new_layer_input(layer, inputs, step_sizes, state)
+    return layer_runner(name, precision, layer).layers[0]([layer_input, layer_input])[1]
 
 
 def assert_outcomes_are_close(
@@ -224,7 +224,10 @@ def test_threads_and_blocks_change_nothing(
     layer = new_layer((64, 80, 96))
     inputs, step_sizes = inputs_of([9, 4, 7, 1, 9, 9, 2], 64)
     expected = run(unit, precision, layer, inputs, step_sizes)
-    runner, one_run = layer_runner(unit, precision, layer), new_run(layer, inputs, step_sizes)
+    runner, layer_input = (
+        layer_runner(unit, precision, layer),
+        new_layer_input(layer, inputs, step_sizes),
+    )
     for num_threads, tokens, bytes_side_by_side in [
         *[(num_threads, tokens, 0) for num_threads in (2, 3, 5) for tokens in (1, 8, 1000)],
         *[(num_threads, 256, 10**9) for num_threads in (2, 3, 5)],
@@ -232,7 +235,7 @@ def test_threads_and_blocks_change_nothing(
         set_threads_of_small_work(num_threads)
         monkeypatch.setattr(simd_lstm, "TOKENS_PER_BLOCK", tokens)
         monkeypatch.setattr(simd_lstm, "BYTES_SIDE_BY_SIDE", bytes_side_by_side)
-        for ours in runner.layers[0]([one_run] * 2):
+        for ours in runner.layers[0]([layer_input] * 2):
             assert all(torch.equal(a, b) for a, b in zip(ours, expected))
 
 
@@ -392,12 +395,12 @@ def test_a_character_encoder_passes_nan_on_as_the_reference_does(
 
 def test_out_of_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = new_layer((32, 48, 24))
-    one_run = LayerInput(torch.zeros(1, 32), [2**50], torch.zeros(1, 24), torch.zeros(1, 48))
+    layer_input = LayerInput(torch.zeros(1, 32), [2**50], torch.zeros(1, 24), torch.zeros(1, 48))
     runner = layer_runner(UNITS[-1], "float32", layer)
     # Without the check that the inputs have that many tokens.
     monkeypatch.setattr(simd_lstm, "addresses", lambda *tensors: [None] * len(tensors))
     with pytest.raises(MemoryError, match="Take smaller batches"):
-        runner.layers[0]([one_run, one_run])
+        runner.layers[0]([layer_input, layer_input])
 
 
 @pytest.mark.parametrize(
@@ -414,11 +417,11 @@ def test_out_of_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_tensors_than_expected_are_refused(wrong: Callable[[Tensor], Tensor]) -> None:
     layer = new_layer((32, 48, 24))
     runner = layer_runner(UNITS[-1], "float32", layer)
-    one_run = new_run(layer, *inputs_of([3, 2], 32))
+    layer_input = new_layer_input(layer, *inputs_of([3, 2], 32))
     for field in ("inputs", "state", "cell"):
-        changed = one_run._replace(**{field: wrong(getattr(one_run, field))})
+        changed = layer_input._replace(**{field: wrong(getattr(layer_input, field))})
         with pytest.raises(ValueError, match="The simd kernel was given a tensor"):
-            runner.layers[0]([one_run, changed])
+            runner.layers[0]([layer_input, changed])
 
 
 def rounded_to_eight_bits(rows: Tensor, pairs: bool = False) -> Tensor:

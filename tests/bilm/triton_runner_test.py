@@ -20,7 +20,7 @@ from tests.bilm.runners_test import (
     assert_outcomes_are_close,
     new_encoder,
     new_layer,
-    new_run,
+    new_layer_input,
 )
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES, BiLMFiles
@@ -209,7 +209,7 @@ class TestOnAGPU:
         tensors = [layer.tensors() for layer in layers]
         runner = TritonRunner.prepare(encoder, tensors, precision)
         inputs = torch.randn(6, 48, device="cuda")
-        runs = [new_run(layer, inputs, [3, 2, 1]) for layer in layers]
+        runs = [new_layer_input(layer, inputs, [3, 2, 1]) for layer in layers]
         # First it compiles.
         runner.layers[0](runs)
         torch.cuda.set_sync_debug_mode("error")

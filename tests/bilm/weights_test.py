@@ -161,6 +161,18 @@ def test_a_file_of_another_kind_is_refused(bilm_files: BiLMFiles) -> None:
         BiLM.from_files(bilm_files.options_file, bilm_files.options_file)
 
 
+@pytest.mark.parametrize("error", [MemoryError(), torch.cuda.OutOfMemoryError("CUDA is full")])
+def test_a_full_memory_is_not_reported_as_a_damaged_file(
+    error: Exception, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*unused: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(weights, "_check_data_are_inside", full)
+    with pytest.raises(type(error)):
+        BiLM.from_files(*bilm_files)
+
+
 @pytest.mark.parametrize("kind", ["link", "virtual", "external"])
 def test_data_of_another_file_are_refused(kind: str, bilm_files: BiLMFiles, tmp_path: Path) -> None:
     other = tmp_path / "other.hdf5"

@@ -20,6 +20,7 @@ from elmo_plugin import BiLM
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
 from elmo_plugin.commands import pretrain
 from elmo_plugin.commands.main import main
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.pretraining import process
 from elmo_plugin.pretraining.progress import last_progress
@@ -69,6 +70,10 @@ def error_of(words: str, capsys: Any, status: int = 2) -> str:
         ("in.txt tiny.jsonnet", "tiny.jsonnet is a file, expected a folder"),
         (f"{TEXT} out --size huge --epochs 1", "--size: huge is no config"),
         (f"{TEXT} out --from nothing", "nothing"),
+        (
+            f"{FIXTURES}/lm out --heldout {FIXTURES}/lm/heldout.txt",
+            "heldout.txt is held out, and al",
+        ),
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_trained(
@@ -108,22 +113,65 @@ def test_the_folder_of_the_text_is_not_the_output(folder: Path, capsys: Any) -> 
 
 def test_a_wrong_size_is_an_error_before_the_text_is_read(folder: Path, capsys: Any) -> None:
     error_of(f"{TEXT} out --size huge", capsys)
-    assert [path.name for path in (folder / "out" / "training").iterdir()] == ["lock"]
+    names = {path.name for path in (folder / "out" / "training").iterdir()}
+    assert names <= {"lock", pretrain.MARK_NAME}
 
 
-def test_what_a_call_without_a_plan_left_is_not_resumed(folder: Path, capsys: Any) -> None:
+@pytest.fixture
+def training(folder: Path) -> Path:
+    """The folder of a training without a plan, which has no lock: older versions of filelock remove it."""
+    training = folder / "out" / "training"
+    (training / "run").mkdir(parents=True)
+    (training / pretrain.MARK_NAME).touch()
+    (training / "run" / "metrics.json").write_text("{}")
+    return training
+
+
+def test_what_a_call_without_a_plan_left_is_not_resumed(
+    training: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As after --overwrite, if the process was killed while it removed the previous training."""
-    run = folder / "out" / "training" / "run"
-    run.mkdir(parents=True)
-    (run.parent / "lock").touch()
-    (run / "metrics.json").write_text("{}")
-    error_of("in.txt out --resume", capsys)
-    assert [path.name for path in run.parent.iterdir()] == ["lock"]
+
+    def nothing_is_left(*unused: Any) -> None:
+        assert not (training / "run").exists()
+        raise ConfigurationError("stopped")
+
+    monkeypatch.setattr("elmo_plugin.pretraining.text.prepare_text", nothing_is_left)
+    assert "stopped" in error_of(f"{TEXT} out --resume", capsys)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("in.txt out --overwrite", "there is no file in.txt"),
+        (f"{TEXT} out --overwrite --heldout in.txt", "there is no file in.txt"),
+        (f"{TEXT} out --overwrite --from nothing", "nothing: no such model"),
+        (f"{TEXT} out --overwrite --size huge", "--size: huge is no config"),
+        (
+            "out/training/run/metrics.json out --overwrite",
+            "metrics.json is inside of out/training, which this",
+        ),
+    ],
+)
+def test_mistakes_remove_no_earlier_training(
+    words: str, message: str, training: Path, capsys: Any
+) -> None:
+    (training / "plan.json").write_text("{}")
+    assert message in error_of(words, capsys)
+    assert (training / "plan.json").exists() and (training / "run" / "metrics.json").exists()
+
+
+def test_resume_replaces_no_finished_model(folder: Path, capsys: Any) -> None:
+    """Its training may have been removed, as the documentation suggests."""
+    (folder / "out").mkdir()
+    (folder / "out" / "weights.hdf5").write_text("finished")
+    assert "out exists, expected a new folder" in error_of(f"{TEXT} out --resume", capsys)
 
 
 def test_a_training_of_another_process_is_not_overwritten(folder: Path, capsys: Any) -> None:
     training = folder / "out" / "training"
     with claimed_folder(training, "is free"):
+        (training / pretrain.MARK_NAME).touch()
         (training / "plan.json").write_text("{}")
         error = error_of(f"{TEXT} out --overwrite", capsys)
     assert "another process is training in out/training" in error

@@ -278,7 +278,14 @@ def test_workers_share_the_memory_of_tensors_of_any_type_and_order(ray_on_two_co
 
 @pytest.mark.parametrize(
     "cores, number, num_cpus",
-    [([2], 1, 2), ([2], 8, 0.25), ([16, 16, 16, 16], 6, 8), ([16, 8], 2, 8), ([], 2, 0.5)],
+    [
+        ([2], 1, 2),
+        ([2], 8, 0.25),
+        ([16, 16, 16, 16], 6, 8),
+        ([16, 8], 2, 8),
+        ([0, 16, 16], 2, 16),  # as of a head node that runs no workers
+        ([], 2, 0.5),
+    ],
 )
 def test_workers_share_the_cores_of_a_node(
     monkeypatch: pytest.MonkeyPatch, cores: List[int], number: int, num_cpus: float

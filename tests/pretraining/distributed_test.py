@@ -73,10 +73,11 @@ def work(rank: int) -> Dict[str, Any]:
     model = BiLMTrainingModel(vocab, BiLM(TINY_OPTIONS), softmax, softmax_first=1)
     with torch.no_grad():
         softmax.word_vectors.weight += rank  # torch does not copy it, the callback does
-    BiLMStateCallback("").on_start(SimpleNamespace(model=model), is_primary=rank == 0)
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.2, initial_accumulator_value=1.0)
+    trainer = SimpleNamespace(model=model, optimizer=optimizer)
+    BiLMStateCallback("").on_start(trainer, is_primary=rank == 0)
     random_numbers = torch.rand(3).tolist()  # of which words are drawn and units dropped
     parallel = DistributedDataParallel(model)
-    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.2, initial_accumulator_value=1.0)
     words: List[int] = []
     rows_exchanged: List[int] = []
     for _, batch in zip(range(NUM_BATCHES), loader):
@@ -93,6 +94,9 @@ def work(rank: int) -> Dict[str, Any]:
         "random_numbers": random_numbers,
         "rows_exchanged": rows_exchanged,
         "parameters": {name: value.detach() for name, value in model.named_parameters()},
+        "steps": {
+            name: int(optimizer.state[value]["step"]) for name, value in model.named_parameters()
+        },
         "metrics_of_worker": model.get_metrics(),
         "metrics": model.get_metrics(reset=True),
     }
@@ -108,6 +112,14 @@ def test_they_reach_the_same_model(reports: List[Dict[str, Any]]) -> None:
     for name, parameter in first.items():
         # To the bit: both add the same two gradients, and else do the same.
         assert torch.equal(parameter, second[name]), name
+
+
+def test_the_optimizer_does_not_count_the_steps_of_a_frozen_bilm(
+    reports: List[Dict[str, Any]],
+) -> None:
+    for report in reports:
+        for name, steps in report["steps"].items():
+            assert steps == NUM_BATCHES - name.startswith("bilm."), name
 
 
 def test_they_end_an_epoch_with_the_same_batch(reports: List[Dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ from elmo_plugin.pretraining.progress import (
     read_progress,
 )
 from tests.closeness import assert_close
-from tests.pretraining.callbacks_test import (
+from tests.pretraining.recovery_test import (
     IN_SECOND_EPOCH,
     assert_equal,
     final_state,

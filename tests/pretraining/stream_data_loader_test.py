@@ -141,6 +141,9 @@ class TestOrder:
                 for direction in DIRECTIONS:
                     shuffled = share.shuffled(1, epoch, direction)
                     assert sorted(shuffled) == sorted(share.ordered())
+            # About as many, however the sentences are distributed over the files.
+            num_shared = len(list(share.ordered()))
+            assert abs(num_shared - len(sentences) / world_size) < num_files
         # Sentences are distinct, so equal lists mean that no two workers share one.
         assert sorted(chain(*(share.ordered() for share in shares))) == sorted(sentences)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from allennlp.data import Instance
 
+from elmo_plugin.modules.scalar_mix import ScalarMix
 from elmo_plugin.report import bootstrap
 from elmo_plugin.report.bootstrap import COUNTS_NAME, item_counts, resampled_scores, score
 from elmo_plugin.report.runs import RunFolder
@@ -81,6 +82,17 @@ def test_a_model_without_counts_has_none(tmp_path: Path, monkeypatch: pytest.Mon
     for _ in range(2):
         assert item_counts(RunFolder(tmp_path, {}), "f1") is None
     assert opened == [tmp_path / "model.tar.gz"]  # once
+
+
+def test_items_alone_say_nothing_of_layers_that_are_normalised_over_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Counting()
+    model.mix = ScalarMix(2, do_layer_norm=True)
+    archive = SimpleNamespace(model=model)
+    monkeypatch.setattr(bootstrap, "opened_archive", lambda path: archive)
+    (tmp_path / "model.tar.gz").touch()
+    assert item_counts(RunFolder(tmp_path, {}), "f1") is None
 
 
 class Counting(torch.nn.Module):

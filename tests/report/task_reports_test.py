@@ -206,19 +206,22 @@ class TestVectors:
     def test_word_vectors_of_the_config_are_in_no_variant_without(
         self, training: FakeTraining, options: Options, words: Any
     ) -> None:
-        key = "model.text_encoder.text_field_embedder.token_embedders.tokens.pretrained_file"
+        embedding = "model.text_encoder.text_field_embedder.token_embedders.tokens"
         own, glove = words("own", 4), words("glove", 3)
-        given = options(VectorsOptions, seeds=(1,), word_vectors=glove, overrides={key: own})
+        frozen = {f"{embedding}.pretrained_file": own, f"{embedding}.trainable": False}
+        given = options(VectorsOptions, seeds=(1,), word_vectors=glove, overrides=frozen)
         compare_vectors(given)
         found = {}
         for name in training.started:
             config = Params(json.loads((given.runs_folder / name / "config.json").read_text()))
-            found[name] = config.as_flat_dict()[key]
+            values = config.as_flat_dict()
+            found[name] = [values[key] for key in frozen]
+        # Vectors that start at random are trained.
         assert found == {
-            "ner-none-vectors_none-seed1": None,
-            "ner-none-vectors_glove-seed1": glove,
-            "ner-input-vectors_none-seed1": None,
-            "ner-input-vectors_glove-seed1": glove,
+            "ner-none-vectors_none-seed1": [None, True],
+            "ner-none-vectors_glove-seed1": [glove, False],
+            "ner-input-vectors_none-seed1": [None, True],
+            "ner-input-vectors_glove-seed1": [glove, False],
         }
 
     def test_files_whose_names_differ_in_their_ending_are_refused(

@@ -31,7 +31,7 @@ class Runner(ABC):
     # Parameters
 
     encode : `Encode`
-        Returns the vectors of words. An attribute, too.
+        Returns the vectors of words. Also an attribute.
     prepared : `Sequence[Any]`
         The layers of the forward direction, then those of the backward direction, as the runner packs them.
     run : `Callable[[Tuple[Any, Any], List[LayerInput]], List[LayerOutput]]`

@@ -15,8 +15,9 @@ from elmo_plugin.errors import ConfigurationError
 class SIMDRunner(Runner):
     """
     All steps of a layer in one call: cells and hidden values are computed from products that are still in
-    registers. The directions of a small layer run side by side; those of a large one in turn, each on all
-    cores that torch may use, so that the weights of a layer stay in the processor's cache if they fit.
+    registers or the first-level cache. The directions of a small layer run side by side; those of a large
+    one in turn, each on all cores that torch may use, so that the weights of a layer stay in the processor's
+    cache if they fit.
 
     Sums are float32, of int8 32-bit integers; rows are rounded to int8 with a scale for each. bfloat16 is
     multiplied where the processor can; elsewhere only weights are rounded to it, and are cast to float32 when

@@ -1,8 +1,8 @@
 // Products of rows and a packed matrix, in float32, bfloat16 and int8.
 //
 // A matrix is packed in panels. A panel is four vectors of columns: for the gates of an LSTM, one vector each of i, g,
-// f and o of the same cells, so that cells and hidden values are computed from products that are still in registers or the first-level cache.
-// Within a panel, weights are in the order in which they are read: see `in_panels` in panels.py.
+// f and o of the same cells, so that cells and hidden values are computed from products that are still in registers or
+// the first-level cache. Within a panel, weights are in the order in which they are read: see `in_panels` in panels.py.
 
 #pragma once
 

@@ -61,14 +61,14 @@ void use_openmp(void* parallel, void* max_threads, void* team_size, void* thread
 
 // `threads_per_run` divides `num_threads`.
 int run_panel_layers(int weight_bytes, const Layer* layers, const Sequences* sequences, int num_runs, int num_threads,
-               int threads_per_run) {
+                     int threads_per_run) {
     return for_type(weight_bytes, [=](auto type) {
         run_all<LSTMRun<decltype(type)>>(layers, sequences, num_runs, num_threads, threads_per_run);
     });
 }
 
 int run_panel_layers_backward(int weight_bytes, const Layer* layers, const BackwardSequences* sequences, int num_runs,
-                        int num_threads, int threads_per_run) {
+                              int num_threads, int threads_per_run) {
     return for_type(weight_bytes, [=](auto type) {
         run_all<LSTMBackward<decltype(type)>>(layers, sequences, num_runs, num_threads, threads_per_run);
     });

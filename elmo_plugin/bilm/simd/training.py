@@ -59,7 +59,7 @@ class _Job(NamedTuple):
     def layer(self, clips: Tuple[Optional[float], Optional[float]]) -> LSTMTensors:
         return LSTMTensors(self.weight, self.bias, self.projection, *clips)
 
-    def run(self, settings: _Settings) -> LayerInput:
+    def layer_input(self, settings: _Settings) -> LayerInput:
         return LayerInput(self.inputs, settings.step_sizes, self.state, self.cell)
 
 
@@ -88,7 +88,7 @@ class _LSTMs(torch.autograd.Function):
         ]
         layer_outputs = run_panel_layers(
             [PanelLayer(layer, settings.precision, settings.unit) for layer in layers],
-            [job.run(settings) for job in jobs],
+            [job.layer_input(settings) for job in jobs],
             [CTrace(*addresses(*((one, one.shape) for one in trace))) for trace in traces],
         )
         ctx.settings = settings
@@ -170,7 +170,11 @@ def _run_backward(
         kept_alive.append((gates_to_states, states_to_hidden, first_cells))
         results.append(_StepGradients(of_gates, of_outputs, of_state, of_cell))
     call_for_layers(
-        "run_panel_layers_backward", layers, sequences, jobs[0].run(settings), *kept_alive[0][:2]
+        "run_panel_layers_backward",
+        layers,
+        sequences,
+        jobs[0].layer_input(settings),
+        *kept_alive[0][:2],
     )
     return results
 

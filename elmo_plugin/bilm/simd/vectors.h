@@ -69,7 +69,7 @@ inline Integers broadcast(int32_t value) { return value - Integers{}; }
 inline Vector as_floats(Integers bits) { return (Vector)bits; }
 inline Integers as_integers(Vector vector) { return (Integers)vector; }
 
-// If one of the two is NaN, the second. Of `?:` GCC makes several instructions in `clip`: with AMX a small layer in int8
+// If one of the two is NaN, the second. GCC compiles `?:` in `clip` to several instructions: with AMX a small layer in int8
 // takes a fifth longer.
 inline Vector smaller(Vector a, Vector b) {
 #if defined(__AVX512F__)

@@ -34,7 +34,7 @@
     options,
     softmax={ type: 'elmo_sampled', num_samples: 8192, sparse_gradients: true },
     dropout=0.1,
-    state_reset=0.0,  // bilm-tf's; RESULTS.md shows what 0.05 does for short training
+    state_reset=0.0,  // bilm-tf's; docs/results/bilms.md shows what 0.05 does
     precision='float32',
     rows=128,
     unroll_steps=20,

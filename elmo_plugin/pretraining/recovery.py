@@ -1,4 +1,4 @@
-"""What `--recover` needs to continue a biLM's training exactly; and validation before training."""
+"""What `--recover` needs to continue a biLM's training exactly."""
 
 import ctypes
 import logging
@@ -14,7 +14,6 @@ from allennlp.common.util import dump_metrics, is_distributed
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import Checkpointer, GradientDescentTrainer, TrainerCallback
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
-from allennlp.training.util import evaluate
 
 from elmo_plugin.bilm.model_files import save_tensors
 from elmo_plugin.errors import ConfigurationError
@@ -26,7 +25,6 @@ logger = logging.getLogger(__name__)
 # In glibc's malloc.h: how many tensors have memory of their own, and how much free memory is too much.
 M_MMAP_MAX, M_TRIM_THRESHOLD = -4, -1
 
-METRICS_BEFORE_NAME = "metrics_before.json"
 BEST_NAME = "best.th"  # AllenNLP's
 
 
@@ -35,11 +33,13 @@ class BiLMStateCallback(TrainerCallback):
     """
     Give distributed workers different random numbers (AllenNLP gives all the same seed, so that all would
     draw the same negative words and drop the same units), and save the training state in every checkpoint:
-    the random state, the LSTM states that rows carry from batch to batch, the sums of loss and perplexity.
+    the random state, the LSTM states that rows carry from batch to batch, the sums of loss and perplexity,
+    and the numbers of batches.
 
     With `elmo_bilm_streams`, whose batches depend only on seed and epoch, a recovered training has exactly
-    the same weights and metrics (apart from times and speeds) as one that was never interrupted. With several
-    workers this needs the checkpointer `elmo_atomic`, which saves the states of all workers.
+    the same weights and metrics (apart from times and speeds) as one that was never interrupted, on the same
+    machine with the same packages and number of threads. With several workers this needs the checkpointer
+    `elmo_atomic`, which saves the states of all workers.
 
     A checkpoint is recovered with as many workers as have saved it.
 
@@ -69,6 +69,7 @@ class BiLMStateCallback(TrainerCallback):
         if is_distributed():
             rank, num_workers = torch.distributed.get_rank(), torch.distributed.get_world_size()
             self._model.set_up_worker()
+            trainer.optimizer.register_step_pre_hook(lambda *_: self._model.leave_out_frozen())
         # The trainer loads checkpoints before it calls this.
         if not self._loaded:
             if rank > 0:
@@ -256,33 +257,3 @@ class AtomicCheckpointer(Checkpointer):
 def _save(content: Any, path: str) -> None:
     with replaced_file(path) as new_file:
         save_tensors(content, new_file)
-
-
-@TrainerCallback.register("elmo_validate_first")
-class ValidateFirstCallback(TrainerCallback):
-    """
-    Evaluate the model on the validation data before training, log the metrics and write them to
-    `metrics_before.json` beside AllenNLP's own metrics. A recovered training does not repeat it.
-    """
-
-    def __init__(self, serialization_dir: str) -> None:
-        super().__init__(serialization_dir)
-        self._is_recovered = False
-
-    def on_start(
-        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
-    ) -> None:
-        super().on_start(trainer, is_primary, **kwargs)
-        data_loader = trainer._validation_data_loader
-        if self._is_recovered or data_loader is None:
-            return
-        logger.info("Validating before training.")
-        # All workers must do this.
-        metrics = evaluate(trainer.model, data_loader, trainer.cuda_device)
-        if is_primary:
-            for name, value in metrics.items():
-                logger.info("Before training: %s %s", name, value)
-            dump_metrics(f"{self.serialization_dir}/{METRICS_BEFORE_NAME}", metrics)
-
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        self._is_recovered = True
