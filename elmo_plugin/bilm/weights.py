@@ -8,7 +8,18 @@ import re
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+)
 
 import h5py
 import numpy
@@ -179,12 +190,8 @@ class WeightFile:
 
     def sha256(self) -> str:
         """Return the checksum of the file, that of `weights_checksum`."""
-        checksum = hashlib.sha256()
-        for entry in self._layout.values():
-            checksum.update(_checksum_header(entry.dataset, self._file[entry.dataset].shape))
-            for part in self._parts(entry.dataset):
-                checksum.update(part.data)
-        return checksum.hexdigest()
+        names = [entry.dataset for entry in self._layout.values()]
+        return _sha256((name, self._file[name].shape, self._parts(name)) for name in names)
 
     def _parts(self, name: str, rows: slice = slice(None)) -> Iterator[numpy.ndarray]:
         """Yield a dataset, or some of its rows, in float32, a part at a time."""
@@ -315,16 +322,21 @@ def weights_checksum(bilm: Any) -> str:
     Return the SHA-256 of the weights of a `BiLM` in float32, by the names of datasets. It is the same
     whatever the type in the file that they were read from.
     """
+    arrays = (
+        (entry.dataset, _as_array(entry.as_dataset(bilm.get_parameter(entry.parameter))))
+        for entry in weight_layout(bilm)
+    )
+    return _sha256((name, array.shape, [array]) for name, array in arrays)
+
+
+def _sha256(datasets: Iterable[Tuple[str, Tuple[int, ...], Iterable[numpy.ndarray]]]) -> str:
+    """Return the checksum of datasets: names, shapes, and their values, given in parts."""
     checksum = hashlib.sha256()
-    for entry in weight_layout(bilm):
-        array = _as_array(entry.as_dataset(bilm.get_parameter(entry.parameter)))
-        checksum.update(_checksum_header(entry.dataset, array.shape))
-        checksum.update(array.astype("<f4").tobytes())
+    for name, shape, parts in datasets:
+        checksum.update(f"{name} {shape}".encode())
+        for part in parts:
+            checksum.update(part.astype("<f4").tobytes())
     return checksum.hexdigest()
-
-
-def _checksum_header(dataset: str, shape: Tuple[int, ...]) -> bytes:
-    return f"{dataset} {shape}".encode()
 
 
 def _as_array(tensor: Tensor) -> numpy.ndarray:

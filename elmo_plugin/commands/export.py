@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Optional, Sequence
 
 from elmo_plugin.arguments import option, option_group
+from elmo_plugin.bilm import BiLM
+from elmo_plugin.bilm.program import SUFFIXES, export_program
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.embedding.elmo_embedder import BiLMFiles
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file
-
-PROGRAM_SUFFIXES = (".pt2", ".onnx")
 
 DESCRIPTION = """\
 examples:
@@ -75,7 +75,7 @@ class ExportOptions:
     @property
     def is_of_program(self) -> bool:
         """Whether the output is a program."""
-        return Path(self.output_folder).suffix in PROGRAM_SUFFIXES
+        return Path(self.output_folder).suffix in SUFFIXES
 
     def __post_init__(self) -> None:
         if self.is_of_program:
@@ -113,9 +113,6 @@ def run(options: ExportOptions) -> None:
 
 
 def _export_program(options: ExportOptions) -> None:
-    from elmo_plugin.bilm import BiLM
-    from elmo_plugin.bilm.program import export_program
-
     file = options.output_folder
     used = ("output_folder", "overwrite", "files")
     if options != ExportOptions(**{name: getattr(options, name) for name in used}):

@@ -11,7 +11,6 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.json_input import LinePredictor
 from elmo_plugin.files.output import check_output_file, opened_output
 from elmo_plugin.files.text import byte_lines, open_text
 
@@ -147,9 +146,6 @@ def _answers(predictor: Any, lines: Sequence[bytes]) -> List[Dict[str, Any]]:
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             answers[position] = {"error": f"Found a line that is not JSON in UTF-8 ({error})."}
     if inputs:
-        is_ours = isinstance(predictor, LinePredictor)
-        predict = predictor.answers_or_errors if is_ours else predictor.predict_batch_json
-        for position, answer in zip(inputs, predict(list(inputs.values()))):
-            is_error = isinstance(answer, ConfigurationError)
-            answers[position] = {"error": str(answer)} if is_error else answer
+        predicted = predictor.predict_batch_json(list(inputs.values()))
+        answers.update(zip(inputs, predicted))
     return [answers[position] for position in range(len(lines))]

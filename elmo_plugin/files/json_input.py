@@ -1,7 +1,6 @@
 """The JSON lines that predictors read and write, and checks of their content."""
 
 import json
-import logging
 from typing import Any, Dict, List, Sequence, Union
 
 from elmo_plugin.errors import ConfigurationError
@@ -10,8 +9,6 @@ from elmo_plugin.files.text import is_unicode, parse_json
 _MAX_SHOWN = 100  # characters of an invalid input in an error
 TEXT = "a text that is not empty and is valid Unicode"
 _WORD = "a word that is not empty and is valid Unicode"
-
-logger = logging.getLogger(__name__)
 
 
 class LinePredictor:
@@ -39,7 +36,6 @@ class LinePredictor:
             if isinstance(answer, ConfigurationError):
                 if not isinstance(one_input, str):
                     raise answer
-                logger.error("No prediction for a line: %s", answer)
                 answer = {"error": str(answer)}
             answers.append(answer)
         return answers

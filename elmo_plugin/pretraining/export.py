@@ -116,8 +116,9 @@ def _model_card(
     scores: Scores,
 ) -> str:
     """
-    Return the text of a card: YAML metadata, description, sizes, validation metrics, scores, and the config.
-    The first paragraph of the description is the summary. `exported` is what is counted.
+    Return the text of a card: YAML metadata, description, sizes, validation metrics, scores, and the config
+    of a biLM; that of a task model is beside the card. The first paragraph of the description is the summary.
+    `exported` is what is counted.
     """
     config = params.as_dict(quiet=True)
     model_type = config["model"]["type"]
@@ -146,13 +147,9 @@ def _model_card(
         *_validation(config, Path(archive_file)),
         *_table(scores),
         "",
-        "## Config",
-        "",
-        "```json",
-        json.dumps(config, indent=2),
-        "```",
-        "",
     ]
+    if isinstance(exported, BiLM):
+        lines += ["## Config", "", "```json", json.dumps(config, indent=2), "```", ""]
     return "\n".join(lines)
 
 

@@ -123,9 +123,9 @@ def _card_of(archive_file: FileName) -> str:
     path = Path(archive_path(archive_file)) / "README.md"
     if not path.exists():
         return ""
-    # Without the head in YAML and the config, which are for programs.
-    text = re.sub(r"\A---\n.*?^---\n", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
-    return re.sub(r"^## Config\n.*?(?=^## |\Z)", "", text, flags=re.DOTALL | re.MULTILINE).strip()
+    # Without the head in YAML, which is for programs.
+    head = re.compile(r"\A---\n.*?^---\n", re.DOTALL | re.MULTILINE)
+    return head.sub("", path.read_text("utf-8")).strip()
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

@@ -116,15 +116,6 @@ class TestModelsOfOneFile:
         assert_up_to_date(second)
         assert float((layers_of(first) - layers_of(second)).abs().max()) > 0.01
 
-    @pytest.mark.parametrize("kernel", ["auto", "reference"])
-    def test_one_is_trained_and_the_other_stays(self, kernel: str, bilm_files: BiLMFiles) -> None:
-        trained, frozen = (new_elmo(bilm_files, kernel=kernel, word_cache_size=0) for _ in range(2))
-        expected = layers_of(frozen)
-        with torch.no_grad():
-            for parameter in trained.bilm.parameters():
-                parameter.mul_(1.5)
-        assert torch.equal(layers_of(frozen), expected)
-
 
 class TestTraining:
     @pytest.mark.parametrize("what", ["Elmo", "biLM"])
