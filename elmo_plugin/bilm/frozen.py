@@ -1,7 +1,7 @@
 """Fast inference: an immutable snapshot of a biLM, the vectors that it keeps, and when `Elmo` runs one."""
 
+import itertools
 import logging
-import threading
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -23,9 +23,6 @@ from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.files.text import FileName
 
 logger = logging.getLogger(__name__)
-
-# The table of word vectors starts with room for this many words and doubles up to the capacity.
-INITIAL_ROWS = 1024
 
 # Runners have the arithmetic of exactly these classes. A class that is derived from one may compute something
 # else.
@@ -234,12 +231,8 @@ class FrozenBiLM:
 class WordVectors:
     """
     The vectors of the words that one encoder has met, up to `capacity` words; then it starts again with the
-    words of the next batch.
-
-    A row of its table is written before its word is entered, and does not change afterwards; a larger table
-    has its own dictionary of rows. So whatever stops a call in between, and whatever other threads do, a word
-    that is found has its vector. Nobody waits for the lock: while a thread enters words (or in a process that
-    was forked meanwhile), others do not.
+    words of the next batch. A word is entered together with its vector, in one step, so whatever stops a
+    call, and whatever other threads do, a word that is found has its vector.
 
     # Parameters
 
@@ -249,24 +242,22 @@ class WordVectors:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._entering = threading.Lock()
         self.clear()
 
     def __len__(self) -> int:
-        return len(self._rows_and_table[0])
+        return len(self._vector_of)
 
     def clear(self) -> None:
         """Forget every word."""
-        # The row of each word: 0 for the first that was entered, 1 for the next ...; and their vectors.
-        self._rows_and_table: Tuple[Dict[bytes, int], Optional[Tensor]] = ({}, None)
+        self._vector_of: Dict[bytes, Tensor] = {}
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return WordVectors, (self.capacity,)
 
     def read(self, words: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
         """
-        Return the vectors of distinct words, `(num_words, dim)`: known ones from the table, the others by one
-        call of `encode`, which must be the same function in each call.
+        Return the vectors of distinct words, `(num_words, dim)`, not to be written to: known ones that were
+        kept, the others by one call of `encode`, which must be the same function in each call.
 
         # Parameters
 
@@ -278,48 +269,22 @@ class WordVectors:
         if self.capacity == 0:
             return encode(words)
         keys = [row.tobytes() for row in words.to("cpu", torch.int16).numpy()]
-        row_of_word, table = self._rows_and_table
-        rows = [row_of_word.get(key, -1) for key in keys]
-        unknown = [number for number, row in enumerate(rows) if row < 0]
-        if table is None or len(unknown) == len(keys):
-            vectors = new_vectors = encode(words)
-        else:
-            vectors = table.index_select(0, _index(rows, words.device).clamp_(min=0))
-            if not unknown:
-                return vectors
-            unknown_index = _index(unknown, words.device)
-            new_vectors = encode(words.index_select(0, unknown_index))
-            vectors.index_copy_(0, unknown_index, new_vectors)
-        if self._entering.acquire(blocking=False):
-            try:
-                self._enter([keys[number] for number in unknown], new_vectors)
-            finally:
-                self._entering.release()
-        return vectors
-
-    def _enter(self, words: List[bytes], vectors: Tensor) -> None:
-        row_of_word, table = self._rows_and_table
-        # Another thread may have entered some.
-        new = [number for number, word in enumerate(words) if word not in row_of_word]
-        if len(row_of_word) + len(new) > self.capacity:
-            row_of_word, table = {}, None
-            new = list(range(min(len(words), self.capacity)))
-        first, end = len(row_of_word), len(row_of_word) + len(new)
-        if table is None or table.size(0) < end:
-            num_rows = min(self.capacity, max(INITIAL_ROWS, 2 * first, end))
-            larger = vectors.new_empty(num_rows, vectors.size(1))
-            if table is not None:
-                larger[:first] = table[:first]
-            # A copy: other threads may still look words up whose rows they read from the smaller table.
-            row_of_word, table = dict(row_of_word), larger
-        table[first:end] = vectors.index_select(0, _index(new, vectors.device))
-        self._rows_and_table = row_of_word, table
-        # Only now: the rows are there.
-        row_of_word.update((words[number], first + place) for place, number in enumerate(new))
-
-
-def _index(numbers: List[int], device: torch.device) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.long, device=device)
+        vector_of = self._vector_of  # another thread may begin a new one
+        vectors = [vector_of.get(key) for key in keys]
+        unknown = [number for number, vector in enumerate(vectors) if vector is None]
+        if unknown:
+            are_all_unknown = len(unknown) == len(keys)
+            new_vectors = encode(words if are_all_unknown else words[unknown])
+            new = dict(zip(unknown, new_vectors.unbind()))
+            if len(vector_of) + len(new) > self.capacity:
+                self._vector_of = vector_of = {}
+            kept = itertools.islice(new.items(), self.capacity)
+            vector_of.update((keys[number], vector) for number, vector in kept)
+            if are_all_unknown:
+                return new_vectors
+            for number, vector in new.items():
+                vectors[number] = vector
+        return torch.stack(vectors)
 
 
 class SentenceActivations:

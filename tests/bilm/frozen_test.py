@@ -22,7 +22,7 @@ from torch import Tensor
 from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.batch import CarriedStates
-from elmo_plugin.bilm.frozen import INITIAL_ROWS, SentenceActivations, WordVectors
+from elmo_plugin.bilm.frozen import SentenceActivations, WordVectors
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.runners import PRECISIONS
@@ -350,10 +350,6 @@ def check_elmo_runs(bilm: BiLM) -> None:
     assert float(found.abs().max()) > 0.1
 
 
-class Interrupted(BaseException):
-    pass
-
-
 class CountingEncoder:
     """Doubles characters, and remembers which words it was asked for."""
 
@@ -401,72 +397,33 @@ class TestWordVectors:
             words.read(types_of(*batch), encoder)
         assert encoder.calls == encoded
 
-    def test_the_table_grows_up_to_the_capacity(self) -> None:
-        words, encoder = WordVectors(5000), CountingEncoder()
-        for start in range(0, 5000, 500):
-            types = types_of(*range(start, start + 500))
-            assert torch.equal(words.read(types, encoder), 2.0 * types)
-        assert len(words) == 5000
-        everything = types_of(*range(5000))
-        assert torch.equal(words.read(everything, encoder), 2.0 * everything)
-        assert len(encoder.calls) == 10
-
-    @pytest.mark.parametrize("error", [MemoryError, Interrupted])
-    @pytest.mark.parametrize("moment", range(9))
+    @pytest.mark.parametrize("stopped", ["encode", "unbind", "stack"])
     def test_whatever_stops_a_call_no_word_gets_the_vector_of_another(
-        self, moment: int, error: type, monkeypatch: pytest.MonkeyPatch
+        self, stopped: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        words = WordVectors(2000)
-        words.read(types_of(1, 2), CountingEncoder())
-        types = types_of(*range(1, 1500))  # the table has to grow
-        countdown = [moment]
+        words, types = WordVectors(5), types_of(1, 2, 3)
+        words.read(types_of(1), CountingEncoder())
 
-        def failing(name: str) -> Callable[..., Any]:
-            original = getattr(Tensor, name)
+        def stop(*unused: Any) -> Any:
+            raise KeyboardInterrupt
 
-            def call(*arguments: Any, **keywords: Any) -> Any:
-                countdown[0] -= 1
-                if countdown[0] < 0:
-                    raise error("stopped")
-                return original(*arguments, **keywords)
-
-            return call
-
-        with monkeypatch.context() as patched, pytest.raises(error):
-            for name in ("__setitem__", "index_select", "new_empty", "size"):
-                patched.setattr(Tensor, name, failing(name))
-            for _ in range(3):  # the last moments are in the calls after it
-                words.read(types, lambda types: 2.0 * types)
-        for _ in range(2):
-            assert torch.equal(words.read(types, CountingEncoder()), 2.0 * types)
-
-    def test_a_table_that_grows_between_two_look_ups_of_another_thread(self) -> None:
-        words = WordVectors(2 * INITIAL_ROWS)
-        words.read(types_of(*range(INITIAL_ROWS - 3)), CountingEncoder())  # 3 rows are left
-        types, others = types_of(*range(5000, 5003)), types_of(*range(5000, 5020))
-
-        class Interleaved(dict):
-            """While words are looked up, another thread enters some of them, for which the table grows."""
-
-            is_first = True
-
-            def get(self, *arguments: Any) -> Any:
-                if Interleaved.is_first:
-                    Interleaved.is_first = False
-                    assert torch.equal(words.read(others, CountingEncoder()), 2.0 * others)
-                return super().get(*arguments)
-
-        row_of_word, table = words._rows_and_table
-        words._rows_and_table = Interleaved(row_of_word), table
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(Tensor, "unbind", stop if stopped == "unbind" else Tensor.unbind)
+            patched.setattr(torch, "stack", stop if stopped == "stack" else torch.stack)
+            words.read(types, stop if stopped == "encode" else CountingEncoder())
         assert torch.equal(words.read(types, CountingEncoder()), 2.0 * types)
-        for known in (types, others):
-            assert torch.equal(words.read(known, CountingEncoder()), 2.0 * known)
 
-    def test_a_lock_that_a_fork_left_behind_stops_nobody(self) -> None:
-        words, types = WordVectors(5), types_of(1, 2)
-        words._entering.acquire()  # by a thread that the forked process does not have
-        for _ in range(2):
-            assert torch.equal(words.read(types, CountingEncoder()), 2.0 * types)
+    @pytest.mark.parametrize("capacity", [3, 4, 20])
+    def test_another_thread_enters_words_meanwhile(self, capacity: int) -> None:
+        words, types, others = WordVectors(capacity), types_of(1, 2, 3), types_of(3, 4, 1, 5)
+        words.read(types_of(1), CountingEncoder())
+
+        def encode(unknown: Tensor) -> Tensor:
+            assert torch.equal(words.read(others, CountingEncoder()), 2.0 * others)
+            return 2.0 * unknown
+
+        for known in (types, others, types):
+            assert torch.equal(words.read(known, encode), 2.0 * known)
 
 
 class TestSentenceActivations:

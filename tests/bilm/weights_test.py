@@ -1,6 +1,5 @@
 import math
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -194,33 +193,6 @@ def test_data_of_another_file_are_refused(kind: str, bilm_files: BiLMFiles, tmp_
         ConfigurationError, match=r"weights\.hdf5: char_embed refers to another file"
     ):
         BiLM.from_files(*bilm_files)
-
-
-def test_a_damaged_file_gives_one_error_that_names_it(
-    bilm_files: BiLMFiles, tmp_path: Path
-) -> None:
-    whole = Path(bilm_files.weight_file).read_bytes()
-    damaged = tmp_path / "damaged.hdf5"
-    generator = random.Random(0)
-    num_refused = 0
-    for number in range(60):
-        content = bytearray(whole)
-        if number % 3 == 0:
-            del content[generator.randrange(len(content)) :]
-        else:
-            # Tables of contents are dense at the begin.
-            num_bytes = len(content) // (1 if number % 3 == 1 else 10)
-            for _ in range(generator.choice([1, 8, 64])):
-                content[generator.randrange(num_bytes)] = generator.randrange(256)
-        damaged.write_bytes(content)
-        try:
-            bilm = BiLM.from_files(bilm_files.options_file, damaged)
-        except ConfigurationError as error:
-            num_refused += 1
-            assert str(damaged) in str(error)
-        else:
-            assert all(bool(parameter.isfinite().all()) for parameter in bilm.parameters())
-    assert num_refused > 20
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(bilm_files: BiLMFiles) -> None:

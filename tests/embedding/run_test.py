@@ -5,9 +5,7 @@ import io
 import itertools
 import os
 import shutil
-import signal
 import sys
-import threading
 import weakref
 from collections import namedtuple
 from dataclasses import fields
@@ -18,10 +16,8 @@ import h5py
 import numpy
 import pytest
 import torch
-from tqdm import tqdm
 
 from elmo_plugin import Elmo, ElmoEmbedder, FrozenBiLM
-from elmo_plugin.embedding import formats
 from elmo_plugin.embedding.engines import EngineOptions
 from elmo_plugin.embedding.formats import FORMATS, OutputOptions
 from elmo_plugin.embedding.layers import layer_choice
@@ -104,15 +100,6 @@ def interrupted(bilm: FrozenBiLM, folder: Path, request: Any) -> None:
     with pytest.raises(KeyboardInterrupt, match=r"^2 parts are kept in out\.partial: cont"):
         embed(QuickEmbedder(bilm, interrupt, at=17), format)
     assert sorted(os.listdir()) == ["in.txt", "out.partial"]
-
-
-@pytest.fixture(autouse=True)
-def own_lock_of_progress_bars() -> Iterator[None]:
-    # tqdm's own is shared with forked processes: one that is killed while it holds it blocks all others.
-    shared = tqdm.get_lock()
-    tqdm.set_lock(threading.RLock())
-    yield
-    tqdm.set_lock(shared)
 
 
 def embed(embedder: Any, format: str = "hdf5", source: Any = "in.txt", **options: Any) -> Any:
@@ -318,66 +305,6 @@ class TestFullDisk:
         assert Path("out").read_text() == "previous"
         embed(embedder, resume=True)  # which was allowed to replace it
         check_output(embedder)
-
-
-def kill_at(count: int) -> None:
-    """Kill this process, a child, at its n-th operation that changes files or makes vectors."""
-    calls = itertools.count(1)
-
-    def counted(function: Any) -> Any:
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            if next(calls) == count:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **keywords)
-
-        return call
-
-    for module, name in [
-        *((os, name) for name in ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir")),
-        *((numpy, "save"), (numpy, "concatenate"), (h5py.Group, "create_dataset")),
-        *((formats, "_synced_file"), (shutil, "rmtree")),
-    ]:
-        setattr(module, name, counted(getattr(module, name)))
-
-
-def run_and_kill(embedder: Any, format: str, at: int, **options: Any) -> bool:
-    """Run in a child process, and return whether it was interrupted before it was complete."""
-    child = os.fork()
-    if child == 0:
-        try:
-            sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-            kill_at(at)
-            embed(embedder, format, **options)
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    status = os.waitpid(child, 0)[1]
-    outcome = os.waitstatus_to_exitcode(status)
-    assert outcome in (0, -signal.SIGKILL), outcome
-    return outcome != 0
-
-
-def test_a_run_can_be_killed_at_any_moment(
-    embedder: QuickEmbedder, folder: Path, format: str
-) -> None:
-    """At some of its operations: `python -m attacks crashed_embedding` takes any, and other signals."""
-    embed(embedder, format)
-    expected = contents()
-    remove()
-    Path("other.hdf5").write_text("of another program")
-    at, num_interrupted, kept = 1, 0, set()
-    while run_and_kill(embedder, format, at):
-        num_interrupted += 1
-        kept.add(PartialOutput("out").parts_folder.num_parts)
-        if at % 2:  # interrupted a second time, while it is resumed
-            run_and_kill(embedder, format, 1 + at // 2, resume=True)
-        assert embed(embedder, format, resume=True) == EmbeddedFile(len(LINES), NUM_TOKENS)
-        assert contents() == expected
-        assert sorted(os.listdir()) == ["in.txt", "other.hdf5", "out"]
-        remove()
-        at += 1 if at < 5 else 13
-    assert num_interrupted >= 7
-    assert len(kept) > 2
 
 
 def test_the_output_is_synced_before_the_parts_are_removed(
