@@ -9,7 +9,20 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import (
+    IO,
+    Any,
+    BinaryIO,
+    ClassVar,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+)
 
 import h5py
 import numpy
@@ -21,7 +34,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.fail_safe import FailSafeFile
 from elmo_plugin.files.text import FileName
 
-HDF5, PARQUET, NPY = FORMATS = ("hdf5", "parquet", "npy")
+FORMATS = ("hdf5", "parquet", "npy")  # the names of the classes below
 DTYPES = ("float32", "float16")
 
 # In a folder: how it was made. Readers of Parquet folders skip names that begin with an underscore.
@@ -33,8 +46,6 @@ INDEX_NAME = "sentence_to_index"
 MAX_INDEX_BYTES = 2**32 - 1
 # Rows of a Parquet file that are written together.
 ROWS_PER_TABLE = 256
-
-_ENDINGS = {".hdf5": HDF5, ".h5": HDF5, ".parquet": PARQUET, ".npy": NPY}
 
 logger = logging.getLogger(__name__)
 
@@ -68,22 +79,20 @@ class OutputOptions:
             )
 
 
-def format_of(output: FileName, format: Optional[str] = None) -> str:
-    """Return `format` if it is given, otherwise the format that belongs to the ending of `output`."""
-    if format is not None:
-        return format
-    ending = Path(output).suffix.lower()
-    if ending not in _ENDINGS:
-        raise ConfigurationError(
-            f"output: {output} ends in '{ending}', expected one of {', '.join(_ENDINGS)}. Give another name, "
-            "or the format with --format (format=...)."
-        )
-    return _ENDINGS[ending]
-
-
 @dataclass(frozen=True)
 class OutputFormat(ABC):
     """A format of the output and of its parts. Can be pickled, to be sent to workers."""
+
+    # Of a class: the name of the format, in `FORMATS`, and the endings of outputs.
+    name: ClassVar[str]
+    endings: ClassVar[Tuple[str, ...]]
+    # Whether the output is a folder, and whether it holds the file of each sentence.
+    is_folder: ClassVar[bool] = True
+    holds_sources: ClassVar[bool] = False
+    # Ending of the names of parts.
+    part_ending: ClassVar[str] = "arrays"
+    # Whether parts are copied into the output, which takes as much disk space again.
+    merges_parts: ClassVar[bool] = True
 
     # Shape of the vectors of a token, or of a sentence if they are pooled: `(dim,)` or `(num_layers, dim)`.
     vector_shape: Tuple[int, ...]
@@ -91,10 +100,19 @@ class OutputFormat(ABC):
     is_pooled: bool = False
     options: OutputOptions = OutputOptions()
 
-    # Ending of the names of parts.
-    part_ending = "arrays"
-    # Whether parts are copied into the output, which takes as much disk space again.
-    merges_parts = True
+    @classmethod
+    def check_options(cls, options: OutputOptions) -> None:
+        """Raise an error if the format lacks an option or a package."""
+        if options.forget_sentences or options.use_sentence_keys:
+            raise ConfigurationError(
+                "--forget-sentences and --use-sentence-keys (forget_sentences, use_sentence_keys) are "
+                f"options of HDF5, but the format is {cls.name}. Leave them out."
+            )
+
+    @classmethod
+    def read_about(cls, output: FileName) -> str:
+        """Read the JSON that `finish` has written into an output. Raise an error if there is none."""
+        return (Path(output) / ABOUT_FILE).read_text(encoding="utf-8")
 
     @property
     def bytes_per_vector(self) -> int:
@@ -153,8 +171,17 @@ class ParquetFormat(OutputFormat):
     that one can be read without the others.
     """
 
+    name = "parquet"
+    endings = (".parquet",)
+    holds_sources = True
     part_ending = "parquet"
     merges_parts = False
+
+    @classmethod
+    def check_options(cls, options: OutputOptions) -> None:
+        """As `OutputFormat`."""
+        super().check_options(options)
+        import_pyarrow()
 
     def write_part(
         self, file: BinaryIO, source: str, sentences: List[Sentence], vectors: List[numpy.ndarray]
@@ -211,6 +238,9 @@ class NpyFormat(OutputFormat):
     - `_embedding.json`: how the output was made.
     """
 
+    name = "npy"
+    endings = (".npy",)
+
     def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
         product = folder / "product"
         product.mkdir(exist_ok=True)
@@ -261,6 +291,20 @@ class HDF5Format(OutputFormat):
     lists only the group `km `).
     """
 
+    name = "hdf5"
+    endings = (".hdf5", ".h5")
+    is_folder = False
+
+    @classmethod
+    def check_options(cls, options: OutputOptions) -> None:
+        """Accept all."""
+
+    @classmethod
+    def read_about(cls, output: FileName) -> str:
+        """As `OutputFormat`."""
+        with h5py.File(output) as file:
+            return file.attrs[ABOUT_ATTRIBUTE]
+
     def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
         product = folder / "product.hdf5"
         product.unlink(missing_ok=True)
@@ -288,17 +332,26 @@ class HDF5Format(OutputFormat):
         return product
 
 
-FORMAT_CLASSES: Dict[str, Any] = {HDF5: HDF5Format, PARQUET: ParquetFormat, NPY: NpyFormat}
+FORMAT_CLASSES: Tuple[Type[OutputFormat], ...] = (HDF5Format, ParquetFormat, NpyFormat)
 
 
-def about_output(output: FileName, format: str) -> Optional[Dict[str, Any]]:
+def format_of(output: FileName, name: Optional[str] = None) -> Type[OutputFormat]:
+    """Return the format of this name, if it is given, otherwise the one of the ending of `output`."""
+    ending = Path(output).suffix.lower()
+    for format in FORMAT_CLASSES:
+        if (format.name == name) if name is not None else (ending in format.endings):
+            return format
+    endings = [ending for format in FORMAT_CLASSES for ending in format.endings]
+    raise ConfigurationError(
+        f"output: {output} ends in '{ending}', expected one of {', '.join(endings)}. Give another name, or "
+        "the format with --format (format=...)."
+    )
+
+
+def about_output(output: FileName, format: Type[OutputFormat]) -> Optional[Dict[str, Any]]:
     """Read how a complete output was made; `None` if it was not made by this package."""
     try:
-        if format == HDF5:
-            with h5py.File(output) as file:
-                about = json.loads(file.attrs[ABOUT_ATTRIBUTE])
-        else:
-            about = json.loads((Path(output) / ABOUT_FILE).read_text(encoding="utf-8"))
+        about = json.loads(format.read_about(output))
         return about if isinstance(about["settings"], dict) else None
     except (OSError, KeyError, ValueError, TypeError):
         return None

@@ -14,9 +14,6 @@ from tqdm import tqdm
 
 from elmo_plugin.embedding.engines import Engine, EngineOptions, PartWriter, import_ray, make_engine
 from elmo_plugin.embedding.formats import (
-    FORMAT_CLASSES,
-    HDF5,
-    PARQUET,
     OutputFormat,
     OutputOptions,
     about_output,
@@ -38,7 +35,6 @@ from elmo_plugin.embedding.sentences import (
     InputOptions,
     SentenceSource,
     find_sources,
-    import_pyarrow,
 )
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_free_space, check_output_file, check_output_folder
@@ -112,9 +108,8 @@ class EmbeddingRun:
         self._batches = batches
         self._engine_options = engine
         self._sentences_per_part = sentences_per_part
-        self._format_name = format_of(output, output_options.format)
-        if self._format_name == PARQUET:
-            import_pyarrow()
+        self._format_class = format_of(output, output_options.format)
+        self._format_class.check_options(output_options)
         if engine.is_ray:
             import_ray()
         self._partial = PartialOutput(output)
@@ -177,7 +172,7 @@ class EmbeddingRun:
 
     def _complete_output(self, engine: Engine, settings: Dict[str, Any]) -> EmbeddedFile:
         """Check that the existing output is the one that this run would make, and return its size."""
-        about = about_output(self._output, self._format_name)
+        about = about_output(self._output, self._format_class)
         assert about is not None  # see _check_output
         _check_same_settings(about["settings"], settings, str(self._output))
         digests = [content.digest for content in self._contents(engine)]
@@ -273,16 +268,11 @@ class EmbeddingRun:
 
     def _check_output(self) -> None:
         options, path = self._options, Path(self._output)
-        if self._format_name != HDF5 and (options.forget_sentences or options.use_sentence_keys):
-            raise ConfigurationError(
-                "--forget-sentences and --use-sentence-keys (forget_sentences, use_sentence_keys) are "
-                f"options of HDF5, but the format is {self._format_name}. Leave them out."
-            )
         may_exist = options.overwrite or options.resume
-        check = check_output_file if self._format_name == HDF5 else check_output_folder
+        check = check_output_folder if self._format_class.is_folder else check_output_file
         check(path, may_exist)
         may_replace = options.overwrite or self._partial.may_replace
-        is_foreign = path.exists() and about_output(path, self._format_name) is None
+        is_foreign = path.exists() and about_output(path, self._format_class) is None
         if is_foreign and (path.is_dir() or not may_replace):
             raise ConfigurationError(
                 f"output: {path} exists and was not written by this command, so it is not replaced. Give "
@@ -300,20 +290,19 @@ class EmbeddingRun:
                     f"input: workers cannot read {source.name}, expected a file. Write it to a file first, "
                     "or leave out --engine ray."
                 )
-        if len(self._sources) > 1 and self._format_name != PARQUET:
+        if len(self._sources) > 1 and not self._format_class.holds_sources:
             raise ConfigurationError(
-                f"input: found {len(self._sources):,} files, but {self._format_name} holds the line numbers "
-                "of one file only. Give an OUTPUT that ends in .parquet, which has the file of each line too."
+                f"input: found {len(self._sources):,} files, but {self._format_class.name} holds the line "
+                "numbers of one file only. Give an OUTPUT that ends in .parquet, which has the file of each line too."
             )
 
     def _format(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> OutputFormat:
         vector_shape = layers.vector_shape(embedder.num_layers, embedder.get_output_dim())
-        format_class = FORMAT_CLASSES[self._format_name]
-        return format_class(vector_shape, layers.pool is not None, self._options)
+        return self._format_class(vector_shape, layers.pool is not None, self._options)
 
     def _settings(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> Dict[str, Any]:
         """Return what parts and output depend on, beside the input."""
-        options = {**asdict(self._options), "format": self._format_name}
+        options = {**asdict(self._options), "format": self._format_class.name}
         del options["overwrite"], options["resume"]
         return {
             **options,

@@ -12,7 +12,6 @@ import pytest
 
 from elmo_plugin.embedding import formats
 from elmo_plugin.embedding.formats import (
-    FORMAT_CLASSES,
     FORMATS,
     HDF5Format,
     OutputFormat,
@@ -100,9 +99,10 @@ def test_vectors_and_sentences_are_read_as_they_were_written(
         generator.standard_normal((*num_layers, *num_tokens, 6), dtype="float32")
         for num_tokens in tokens_of_sentences
     ]
-    format = FORMAT_CLASSES[name]((*num_layers, 6), is_pooled, OutputOptions(dtype=dtype))
+    format_class = format_of("out", name)
+    format = format_class((*num_layers, 6), is_pooled, OutputOptions(dtype=dtype))
     product = write(tmp_path, format, vectors)
-    about = about_output(product, name)
+    about = about_output(product, format_class)
     assert about is not None and about["settings"] == ABOUT["settings"]
     if name == "hdf5":
         found = hdf5_vectors(product)
@@ -204,8 +204,8 @@ for limit in (0, 294, 1_000, 16_386, 40_000, 49_550, 200_000):
 def test_without_a_format_the_ending_decides() -> None:
     endings = {"a.parquet": "parquet", "b.NPY": "npy", "c.h5": "hdf5", "d.hdf5": "hdf5"}
     for output, format in endings.items():
-        assert format_of(output) == format
+        assert format_of(output).name == format
     for output in ("out.npz", "out"):
         with pytest.raises(ConfigurationError, match=r"expected one of \.hdf5, .*--format"):
             format_of(output)
-        assert format_of(output, "hdf5") == "hdf5"
+        assert format_of(output, "hdf5") is HDF5Format
