@@ -272,6 +272,7 @@ class WordVectors:
         vector_of = self._vector_of  # another thread may begin a new one
         vectors = [vector_of.get(key) for key in keys]
         unknown = [number for number, vector in enumerate(vectors) if vector is None]
+        new: Dict[int, Tensor] = {}
         if unknown:
             are_all_unknown = len(unknown) == len(keys)
             new_vectors = encode(words if are_all_unknown else words[unknown])
@@ -282,9 +283,7 @@ class WordVectors:
             vector_of.update((keys[number], vector) for number, vector in kept)
             if are_all_unknown:
                 return new_vectors
-            for number, vector in new.items():
-                vectors[number] = vector
-        return torch.stack(vectors)
+        return torch.stack([new[n] if one is None else one for n, one in enumerate(vectors)])
 
 
 class SentenceActivations:

@@ -293,7 +293,8 @@ class EmbeddingRun:
         if len(self._sources) > 1 and not self._format_class.holds_sources:
             raise ConfigurationError(
                 f"input: found {len(self._sources):,} files, but {self._format_class.name} holds the line "
-                "numbers of one file only. Give an OUTPUT that ends in .parquet, which has the file of each line too."
+                "numbers of one file only. Give an OUTPUT that ends in .parquet, which has the file of each "
+                "line too."
             )
 
     def _format(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> OutputFormat:
