@@ -89,7 +89,9 @@ def work(training: Training, rank: int) -> Dict[str, Any]:
     """Train as a worker. Return what it read, its random numbers, and its weights at the end."""
     model = copy.deepcopy(training.model)
     torch.manual_seed(training.seed)  # AllenNLP gives all workers the same seed
-    BiLMStateCallback("").on_start(SimpleNamespace(model=model), is_primary=rank == 0)
+    optimizer = optimizer_of(model)
+    trainer = SimpleNamespace(model=model, optimizer=optimizer)
+    BiLMStateCallback("").on_start(trainer, is_primary=rank == 0)
     random_numbers = torch.get_rng_state()
     loader = StreamDataLoader(
         BiLMReader(VOCABULARY_FILE),
@@ -98,7 +100,7 @@ def work(training: Training, rank: int) -> Dict[str, Any]:
         unroll_steps=training.unroll_steps,
         shuffle=training.shuffle,
     )
-    parallel, optimizer = DistributedDataParallel(model), optimizer_of(model)
+    parallel = DistributedDataParallel(model)
     batches, losses = [], []
     # To the same number of batches in all workers.
     for batch in itertools.islice(loader, training.num_batches):

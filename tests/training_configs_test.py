@@ -7,6 +7,7 @@ from typing import Any, Dict
 import pytest
 import torch
 from allennlp.commands.train import train_model
+from allennlp.common import Params
 from allennlp.data import DatasetReader, Instance, TokenIndexer, Vocabulary
 from allennlp.data.fields import TextField
 from allennlp.data.tokenizers import Token
@@ -85,7 +86,7 @@ def test_a_config_builds_its_model(name: str, variant: str, tmp_path: Path) -> N
     params = small_experiment(name, tmp_path, **VARIANTS[variant])
     reader = DatasetReader.from_params(params.pop("dataset_reader"))
     instances = list(reader.read(experiment_of(task_of(name))["train_data_path"]))
-    vocab = Vocabulary.from_instances(instances)
+    vocab = Vocabulary.from_params(params.pop("vocabulary", Params({})), instances=instances)
     model = Model.from_params(params.pop("model"), vocab=vocab)
     assert len(model.forward_on_instances(instances[:2])) == min(len(instances), 2) > 0
     placed = model.text_encoder.elmo

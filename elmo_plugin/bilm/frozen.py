@@ -230,9 +230,11 @@ class FrozenBiLM:
 
 class WordVectors:
     """
-    The vectors of the words that one encoder has met, up to `capacity` words; then it starts again with the
-    words of the next batch. A word is entered together with its vector, in one step, so whatever stops a
-    call, and whatever other threads do, a word that is found has its vector.
+    The vectors of the words that one encoder has met, up to `capacity` words (threads that enter words at the
+    same time may exceed it, by a batch each); then it starts again with the words of the next batch.
+
+    A word is entered together with its vector, in one step. So whatever stops a call, and whatever other
+    threads do, a word that is found has its vector.
 
     # Parameters
 

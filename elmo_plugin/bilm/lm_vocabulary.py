@@ -4,7 +4,7 @@ import math
 import re
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional
 
-from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
+from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, is_pretrained
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName, decoded_lines, open_text
@@ -64,7 +64,7 @@ class LMVocabulary:
         `ConfigurationError` naming the file if it cannot be read, and the line if it is invalid or not UTF-8,
         or if its count is larger than the one before.
         """
-        if str(path) in pretrained_names():
+        if is_pretrained(path):
             path = PRETRAINED_FOLDER / str(path) / VOCABULARY_NAME
         with open_text(path) as file:
             lines = (line.removesuffix("\r") for line in decoded_lines(file, path, "one word"))

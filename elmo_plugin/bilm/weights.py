@@ -254,16 +254,23 @@ def read_group(weight_file: FileName, group: str) -> Dict[str, Tensor]:
 
     # Raises
 
-    `ConfigurationError` if the file cannot be read, or a dataset does not hold floating-point numbers.
+    `ConfigurationError` if the file cannot be read, or a dataset does not hold floating-point numbers, or
+    more than fit into the memory.
     """
     with _opened(weight_file) as file:
         datasets = file.get(group, {})
         for dataset in datasets.values():
             _check_holds_floats(dataset, weight_file)
-        return {
-            name: torch.from_numpy(dataset[...].astype(numpy.float32))
-            for name, dataset in datasets.items()
-        }
+        try:
+            return {
+                name: torch.from_numpy(dataset[...].astype(numpy.float32))
+                for name, dataset in datasets.items()
+            }
+        except MemoryError as error:
+            raise ConfigurationError(
+                f"{weight_file}: the datasets of {group} are larger than the memory, expected those of a "
+                "softmax. The file may be damaged."
+            ) from error
 
 
 def save_model(

@@ -153,6 +153,10 @@ def _check_output(options: PretrainOptions, output: Path, folder: Path) -> None:
         raise ConfigurationError(
             f"OUTPUT: {output} is the folder of the text, expected another folder. Give another path."
         )
+    if options.from_ is not None and not output.exists() and output == Path(options.from_):
+        raise ConfigurationError(
+            f"OUTPUT: {output} is the name of the biLM to adapt, expected another one. Give another folder."
+        )
     in_folder = {path.name for path in folder.iterdir()} if folder.exists() else set()
     if in_folder - {LOCK_NAME} and MARK_NAME not in in_folder:
         raise ConfigurationError(

@@ -263,11 +263,12 @@ class BiLMTrainingModel(Model):
         targets = [forward_targets, backward_targets]
         # Those of streams are on the CPU, where they are known without waiting for a GPU.
         row_lengths = _lengths(inputs) if lengths is None else torch.tensor(lengths)
+        is_frozen = self.training and self._num_training_batches < self.softmax_first
+        self._num_training_batches += int(self.training)
         if not row_lengths.any():  # a worker that waits for the others
             return {"loss": _zero(self)}
         packing = Packing.from_lengths(row_lengths, forward_targets.size(1))
         states = None if lengths is None else self._states_for(len(row_lengths))
-        is_frozen = self.training and self._num_training_batches < self.softmax_first
         with self._autocast_for_training(forward_inputs.device):
             with torch.set_grad_enabled(torch.is_grad_enabled() and not is_frozen):
                 tops = self._top_outputs(inputs, packing, states)
@@ -276,7 +277,6 @@ class BiLMTrainingModel(Model):
                 nll_of(top, words[packing.row, packing.step]) for top, words in zip(tops, targets)
             ]
         self._perplexity(*nlls)
-        self._num_training_batches += int(self.training)
         loss = (nlls[0].sum() + nlls[1].sum()) / (2 * len(row_lengths))
         # torch expects a gradient of each parameter in every worker. See `leave_out_frozen`.
         return {"loss": loss + _zero(self.bilm) if is_frozen and is_distributed() else loss}

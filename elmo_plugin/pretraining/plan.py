@@ -158,10 +158,12 @@ def base_config(settings: Settings) -> Dict[str, Any]:
             f"--size: {settings.size} has no validation_data_path, expected std.extVar('LM_HELDOUT') as in "
             "bilm_mini.jsonnet: the best epoch is chosen by held-out perplexity."
         )
-    if config.get("validation_data_loader", {}).get("shuffle") is not False:
+    loader = config.get("validation_data_loader") or config["data_loader"]
+    if loader.get("type") == "elmo_bilm_streams" and loader.get("shuffle") is not False:
         raise ConfigurationError(
             f"--size: {settings.size} has no validation_data_loader with shuffle: false, expected one as in "
-            "bilm_mini.jsonnet: others leave out a part of the held-out text, another one in each epoch."
+            "bilm_mini.jsonnet: shuffled streams leave out a part of the held-out text, another one in each "
+            "epoch."
         )
     trainer["callbacks"] = [*trainer.get("callbacks", []), {"type": "elmo_progress"}]
     return config

@@ -34,8 +34,8 @@ MAX_SENTENCES_IN_MEMORY = 500_000
 
 class CorpusShare:
     """
-    The sentences that a worker reads: of each file, every `world_size`-th one, from that of its rank on. So
-    all workers have about as many, whatever the sizes of the files, and no sentence is read by two.
+    The sentences that a worker reads: every `world_size`-th one of each file, see `rank_of`. So all workers
+    have about as many, whatever the sizes of the files, and no sentence is read by two.
     """
 
     def __init__(self, files: Sequence[SentenceSource], rank: int = 0, world_size: int = 1) -> None:
@@ -43,10 +43,16 @@ class CorpusShare:
         self._rank = rank
         self._world_size = world_size
 
+    @staticmethod
+    def rank_of(file: int, sentence: int, world_size: int) -> int:
+        """Return the rank of the worker that reads a sentence, by its number and that of its file."""
+        # With the file: else the first workers would read most of many short files.
+        return (file + sentence) % world_size
+
     def ordered(self) -> Iterator[List[str]]:
         """Yield the sentences in the order of the files."""
-        for file in self._files:
-            yield from map(split_tokens, self._texts(file))
+        for index in range(len(self._files)):
+            yield from map(split_tokens, self._texts(index))
 
     def shuffled(self, seed: int, epoch: int, direction: Direction) -> Iterator[List[str]]:
         """
@@ -57,16 +63,17 @@ class CorpusShare:
         seeds = [seed, epoch, DIRECTIONS.index(direction), self._rank]
         generator = np.random.default_rng(seeds)
         for index in generator.permutation(len(self._files)):
-            texts = self._texts(self._files[index])
+            texts = self._texts(index)
             # The text of a sentence takes a tenth of the memory of the list of its words.
             while block := list(islice(texts, MAX_SENTENCES_IN_MEMORY)):
                 for place in generator.permutation(len(block)):
                     yield split_tokens(block[place])
                 block.clear()  # release it before the next one is read
 
-    def _texts(self, file: SentenceSource) -> Iterator[str]:
-        texts = (text for _, text, _ in file.texts())
-        return islice(texts, self._rank, None, self._world_size)
+    def _texts(self, index: int) -> Iterator[str]:
+        for number, (_, text, _) in enumerate(self._files[index].texts()):
+            if self.rank_of(index, number, self._world_size) == self._rank:
+                yield text
 
 
 class Window(NamedTuple):
@@ -199,10 +206,11 @@ class StreamDataLoader(DataLoader):
         self._share = CorpusShare(files, self._rank, self._world_size)
         # For each worker, in one direction: words and sentence ends.
         self._num_predictions = [0] * self._world_size
-        for file in files:
+        for index, file in enumerate(files):
             texts = Tqdm.tqdm(file.texts(), desc=f"counting words of {file.name}")
             for number, (_, text, _) in enumerate(texts):
-                self._num_predictions[number % self._world_size] += len(split_tokens(text)) + 1
+                rank = CorpusShare.rank_of(index, number, self._world_size)
+                self._num_predictions[rank] += len(split_tokens(text)) + 1
         if next(self._batches(self.epoch), None) is None and shuffle:
             raise self._corpus_too_small()
 

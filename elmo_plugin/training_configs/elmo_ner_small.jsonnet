@@ -23,7 +23,8 @@ ner.experiment(
   num_epochs=15,
   patience=5,
 ) + {
-  // Of the training data alone: a word that only test data have is unknown, as it is in use.
-  vocabulary: { min_count: { tokens: 2 }, datasets_for_vocab_creation: ['train'] },
+  vocabulary: { min_count: { tokens: 2 } },
+  // A word that only test data have is unknown, as it is in use.
+  datasets_for_vocab_creation: ['train'],
   trainer+: { moving_average: { type: 'exponential', decay: 0.997 } },
 }

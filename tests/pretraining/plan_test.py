@@ -169,7 +169,11 @@ def test_what_is_no_config_is_an_error(tmp_path: Path) -> None:
     other.write_text(f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ validation_data_path: null }}")
     with pytest.raises(ConfigurationError, match="has no validation_data_path"):
         base_config(replace(NEW, size=str(other)))
-    for loader in ("validation_data_loader:: {}", "validation_data_loader+: { shuffle: true }"):
+    for loader in (
+        "validation_data_loader: null",
+        "validation_data_loader:: {}",
+        "validation_data_loader+: { shuffle: true }",
+    ):
         other.write_text(f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ {loader} }}")
         with pytest.raises(ConfigurationError, match="no validation_data_loader with shuffle: fal"):
             base_config(replace(NEW, size=str(other)))

@@ -109,7 +109,7 @@ class TestOrder:
             assert files == [file for file in files[::20] for _ in range(20)]
         assert len(orders) == 6
 
-    def test_it_depends_on_seed_epoch_and_direction_only(self, corpus: Any) -> None:
+    def test_it_depends_on_seed_epoch_and_direction(self, corpus: Any) -> None:
         share = CorpusShare(corpus(2))
         keys = [(seed, epoch, way) for seed in (0, 1) for epoch in (0, 1) for way in DIRECTIONS]
         orders = [list(share.shuffled(*key)) for key in keys]
@@ -141,11 +141,18 @@ class TestOrder:
                 for direction in DIRECTIONS:
                     shuffled = share.shuffled(1, epoch, direction)
                     assert sorted(shuffled) == sorted(share.ordered())
-            # About as many, however the sentences are distributed over the files.
             num_shared = len(list(share.ordered()))
+            # Of each file, at most one more or fewer than others read.
             assert abs(num_shared - len(sentences) / world_size) < num_files
         # Sentences are distinct, so equal lists mean that no two workers share one.
         assert sorted(chain(*(share.ordered() for share in shares))) == sorted(sentences)
+
+
+def test_workers_share_many_files_of_one_sentence(tmp_path: Path) -> None:
+    for number in range(8):
+        (tmp_path / f"{number}.txt").write_text(f"sentence {number}\n")
+    shares = [CorpusShare(find_corpus(f"{tmp_path}/*.txt"), rank, 4) for rank in range(4)]
+    assert [len(list(share.ordered())) for share in shares] == [2, 2, 2, 2]
 
 
 @pytest.fixture
