@@ -18,11 +18,10 @@ from allennlp.commands.train import train_model_from_file
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
-from elmo_plugin.commands import pretrain
 from elmo_plugin.commands.main import main
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder
-from elmo_plugin.pretraining import process
+from elmo_plugin.pretraining import command, process
 from elmo_plugin.pretraining.progress import last_progress
 from tests.conftest import FIXTURES, REPOSITORY
 
@@ -115,7 +114,7 @@ def test_the_folder_of_the_text_is_not_the_output(folder: Path, capsys: Any) -> 
 def test_a_wrong_size_is_an_error_before_the_text_is_read(folder: Path, capsys: Any) -> None:
     error_of(f"{TEXT} out --size huge", capsys)
     names = {path.name for path in (folder / "out" / "training").iterdir()}
-    assert names <= {"lock", pretrain.MARK_NAME}
+    assert names <= {"lock", command.MARK_NAME}
 
 
 @pytest.fixture
@@ -123,7 +122,7 @@ def training(folder: Path) -> Path:
     """The folder of a training without a plan, which has no lock: older versions of filelock remove it."""
     training = folder / "out" / "training"
     (training / "run").mkdir(parents=True)
-    (training / pretrain.MARK_NAME).touch()
+    (training / command.MARK_NAME).touch()
     (training / "run" / "metrics.json").write_text("{}")
     return training
 
@@ -137,7 +136,7 @@ def test_what_a_call_without_a_plan_left_is_not_resumed(
         assert not (training / "run").exists()
         raise ConfigurationError("stopped")
 
-    monkeypatch.setattr("elmo_plugin.pretraining.text.prepare_text", nothing_is_left)
+    monkeypatch.setattr("elmo_plugin.pretraining.command.prepare_text", nothing_is_left)
     assert "stopped" in error_of(f"{TEXT} out --resume", capsys)
 
 
@@ -172,7 +171,7 @@ def test_resume_replaces_no_finished_model(folder: Path, capsys: Any) -> None:
 def test_a_training_of_another_process_is_not_overwritten(folder: Path, capsys: Any) -> None:
     training = folder / "out" / "training"
     with claimed_folder(training, "is free"):
-        (training / pretrain.MARK_NAME).touch()
+        (training / command.MARK_NAME).touch()
         (training / "plan.json").write_text("{}")
         error = error_of(f"{TEXT} out --overwrite", capsys)
     assert "another process is training in out/training" in error
@@ -181,10 +180,10 @@ def test_a_training_of_another_process_is_not_overwritten(folder: Path, capsys: 
 
 def test_neighbors_are_found_in_text_with_control_characters(folder: Path, capsys: Any) -> None:
     (folder / "heldout.txt").write_text("the bank\x07 is open\n\nthe bank shut\na bank here\n")
-    pretrain._print_neighbors(PRETRAINED_FOLDER / "elmo_mini", folder / "heldout.txt")
+    command._print_neighbors(PRETRAINED_FOLDER / "elmo_mini", folder / "heldout.txt")
     assert "**bank**" not in capsys.readouterr().out  # "bank\x07" is another word
     (folder / "heldout.txt").write_text("the bank is \x07 open\nthe bank shut\na bank here\n")
-    pretrain._print_neighbors(PRETRAINED_FOLDER / "elmo_mini", folder / "heldout.txt")
+    command._print_neighbors(PRETRAINED_FOLDER / "elmo_mini", folder / "heldout.txt")
     assert "'bank', and the most similar of its 2 other sentences" in capsys.readouterr().out
 
 

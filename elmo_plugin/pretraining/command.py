@@ -1,0 +1,247 @@
+"""What `elmo pretrain` does: it prepares text, config and plan, trains, exports, and shows what was made."""
+
+import json
+import shutil
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List
+
+from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.embedding.neighbors import (
+    Occurrence,
+    embed_occurrences,
+    find_occurrences,
+    nearest_occurrences,
+)
+from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource, find_sources
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.output import LOCK_NAME, claimed_folder, remove_partial_files
+from elmo_plugin.pretraining.corpus import check_apart
+from elmo_plugin.pretraining.export import METRICS_NAME, export_model
+from elmo_plugin.pretraining.plan import (
+    CONFIG_NAME,
+    MAX_VOCABULARY,
+    PLAN_NAME,
+    RUN_NAME,
+    SIZES,
+    Plan,
+    Settings,
+    base_config,
+    fit_to_text,
+    make_plan,
+    write_config,
+)
+from elmo_plugin.pretraining.process import measured_speed, train
+from elmo_plugin.pretraining.progress import METRICS_BEFORE_NAME, PROGRESS_NAME, last_progress
+from elmo_plugin.pretraining.starting_point import starting_files
+from elmo_plugin.pretraining.text import HELDOUT_NAME, prepare_text
+
+if TYPE_CHECKING:
+    from elmo_plugin.commands.pretrain import PretrainOptions
+
+# In the folder of each training: that this command wrote it.
+MARK_NAME = "made_by_elmo_pretrain"
+NUM_SHOWN_WORDS, MAX_COUNT_OF_SHOWN_WORDS, TOKENS_AROUND = 3, 20, 10
+
+
+def pretrain(options: "PretrainOptions") -> None:
+    """Train, and print what was made and what to try with it."""
+    output = Path(options.output)
+    folder = output / "training"
+    _check_output(options, output, folder)
+    with claimed_folder(folder, f"OUTPUT: another process is training in {folder}. Wait for it."):
+        (folder / MARK_NAME).touch()
+        if options.overwrite or not (folder / PLAN_NAME).exists():
+            _prepare(options, folder)
+        content = json.loads((folder / PLAN_NAME).read_text(encoding="utf-8"))
+        plan = Plan.from_dict(content["plan"])
+        _check_same(options, content["arguments"], folder)
+        train(folder, plan)
+        _export(options, output, folder, plan)
+    _show(output, folder)
+
+
+def _check_output(options: "PretrainOptions", output: Path, folder: Path) -> None:
+    is_begun = (folder / PLAN_NAME).exists()
+    if output.exists() and not output.is_dir():
+        raise ConfigurationError(
+            f"OUTPUT: {output} is a file, expected a folder. Give another path."
+        )
+    if any(
+        Path(text).is_dir() and output.is_dir() and output.samefile(text) for text in options.text
+    ):
+        raise ConfigurationError(
+            f"OUTPUT: {output} is the folder of the text, expected another folder. Give another path."
+        )
+    if options.from_ is not None and not output.exists() and output == Path(options.from_):
+        raise ConfigurationError(
+            f"OUTPUT: {output} is the name of the biLM to adapt, expected another one. Give another folder."
+        )
+    in_folder = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if in_folder - {LOCK_NAME} and MARK_NAME not in in_folder:
+        raise ConfigurationError(
+            f"OUTPUT: {folder} was not written by this command, so it is not replaced. Give another path, or "
+            "remove it."
+        )
+    found = {path.name for path in output.iterdir()} if output.exists() else set()
+    if not found - {folder.name} and not is_begun:
+        return  # new, or an earlier call ended before it had a plan
+    if not (options.overwrite or (options.resume and is_begun)):
+        advice = "--resume to continue the training in it, " if is_begun else ""
+        raise ConfigurationError(
+            f"OUTPUT: {output} exists, expected a new folder. Give another path, {advice}or --overwrite to "
+            "replace what an earlier training wrote."
+        )
+
+
+def _remove_training(folder: Path) -> None:
+    """Remove what an earlier training wrote; the plan first: without it nothing is resumed."""
+    (folder / PLAN_NAME).unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (LOCK_NAME, MARK_NAME):
+            path.unlink()
+
+
+def _check_same(options: "PretrainOptions", found: Dict[str, Any], folder: Path) -> None:
+    given = options.plan_arguments()
+    differences = [
+        f"{key.rstrip('_')} was {found.get(key)}, now {value}"
+        for key, value in given.items()
+        if found.get(key) != value
+    ]
+    if differences:
+        raise ConfigurationError(
+            f"--resume: the training in {folder} was begun with other arguments: {'; '.join(differences)}. "
+            "Give the same, or --overwrite to start again."
+        )
+
+
+def _prepare(options: "PretrainOptions", folder: Path) -> None:
+    """
+    Check the input, remove an earlier training, and write text, config and plan; the plan last: a folder with
+    it is complete.
+    """
+    input_options = replace(CORPUS_OPTIONS, tokenizer=options.tokenizer, column=options.column)
+    sources = find_sources(options.text, input_options, options.output)
+    heldout = find_sources(options.heldout, input_options) if options.heldout else []
+    check_apart(sources, heldout, "--heldout")
+    start = starting_files(options.from_) if options.from_ else None
+    _check_not_inside([*sources, *heldout], start.files.values() if start else [], folder)
+    size = options.chosen_size
+    words = start and start.words
+    name = start and start.name
+    settings = Settings(size, name, words is not None, options.chosen_hours, options.epochs)
+    config = base_config(settings)
+    # All input was found and checked, before anything is removed, and before the text is read, which can take
+    # hours.
+    _remove_training(folder)
+    if start is not None:
+        start.copy_to(folder)
+    max_vocabulary = SIZES[size].max_vocabulary if size in SIZES else MAX_VOCABULARY
+    text = prepare_text(sources, heldout, folder, max_vocabulary, words)
+    fit_to_text(config, settings, text)
+    print("measuring the speed of this machine ...", file=sys.stderr)
+    speed = measured_speed(config, folder, settings.max_words(text))
+    plan = make_plan(config, settings, text, speed)
+    _print_lines(plan.lines(settings))
+    write_config(config, folder / CONFIG_NAME, f"elmo {' '.join(sys.argv[1:])}")
+    plan.to_file(folder / PLAN_NAME, options.plan_arguments())
+
+
+def _check_not_inside(
+    sources: Iterable[SentenceSource], files: Iterable[Path], folder: Path
+) -> None:
+    """Refuse input in the folder of the training, whose content is replaced."""
+    paths = [Path(source.name) for source in sources if source.is_file]
+    for path in [*paths, *files]:
+        if path.resolve().is_relative_to(folder.resolve()):
+            raise ConfigurationError(
+                f"OUTPUT: the input {path} is inside of {folder}, which this training replaces, expected "
+                "input elsewhere. Copy it to another folder, or give another OUTPUT."
+            )
+
+
+def _export(options: "PretrainOptions", output: Path, folder: Path, plan: Plan) -> None:
+    planned = {"words": plan.words, "batches": plan.batches, "seconds": 3600 * plan.hours}
+    record = last_progress(folder / RUN_NAME / PROGRESS_NAME) or planned
+    is_new = options.from_ is None
+    kind = f"a biLM of size {options.chosen_size}" if is_new else f"{options.from_}, adapted"
+    lines = [
+        f"{output.resolve().name}: {kind}, trained by `elmo pretrain` on {plan.text.train_words:,} words.",
+        "",
+        *(f"- {label}: {value}" for label, value in plan.text.lines().items()),
+        f"- training: {record['words']:,} words read in {record['batches']:,} updates and "
+        f"{record['seconds'] / 3600:.2f} hours",
+    ]
+    about = folder / "about.md"
+    about.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    remove_partial_files(output)  # of an earlier call
+    export_model(
+        folder / RUN_NAME / "model.tar.gz",
+        output,
+        overwrite=True,
+        license=options.license,
+        description=about,
+    )
+
+
+def _show(output: Path, folder: Path) -> None:
+    """Print the perplexities, some words with their neighbors in the held-out text, and what to try."""
+    metrics = json.loads((folder / RUN_NAME / METRICS_NAME).read_text(encoding="utf-8"))
+    found = [metrics[f"best_validation_{way}perplexity"] for way in ("", "forward_", "backward_")]
+    before = folder / RUN_NAME / METRICS_BEFORE_NAME
+    lines = {
+        "perplexity": "{:.1f} of held-out text (forward {:.1f}, backward {:.1f})".format(*found)
+    }
+    if before.exists():
+        value = json.loads(before.read_text(encoding="utf-8"))["perplexity"]
+        lines["perplexity"] += f"; {value:.1f} before"
+    lines["best epoch"] = f"{metrics['best_epoch'] + 1} of {metrics['epoch'] + 1}"
+    _print_lines(lines)
+    heldout = folder / HELDOUT_NAME
+    _print_neighbors(output, heldout)
+    print(
+        f"\n{output} is complete. Try:\n"
+        f"  elmo neighbors {heldout} --word WORD --sentence SENTENCE --model {output}\n"
+        f"  elmo embed SENTENCES vectors.hdf5 --average --model {output}"
+    )
+
+
+def _print_neighbors(output: Path, heldout: Path) -> None:
+    sentences = list(SentenceSource(heldout, CORPUS_OPTIONS).sentences())
+    embedder = ElmoEmbedder(output)
+    for word in _shown_words(token for sentence in sentences for token in sentence.tokens):
+        occurrences, _ = find_occurrences(sentences, word, str(heldout), max_occurrences=500)
+        # One of each sentence: the nearest is often in the same one.
+        occurrences = list({occurrence.tokens: occurrence for occurrence in occurrences}.values())
+        vectors = embed_occurrences(embedder, occurrences, show_progress=False)
+        nearest = nearest_occurrences(occurrences[0], vectors[0], occurrences, vectors, top=1)
+        print(f"\n'{word}', and the most similar of its {len(occurrences) - 1} other sentences:")
+        for occurrence in [occurrences[0], *(neighbor.occurrence for neighbor in nearest)]:
+            print(f"  {_around(occurrence)}")
+
+
+def _shown_words(tokens: Iterable[str]) -> List[str]:
+    """Return some words that occur several times, but not often: those have a meaning of their own."""
+    return [
+        word
+        for word, count in Counter(tokens).most_common()
+        if 3 <= count <= MAX_COUNT_OF_SHOWN_WORDS and word.isalpha() and not word[0].isupper()
+    ][:NUM_SHOWN_WORDS]
+
+
+def _around(occurrence: Occurrence) -> str:
+    """Return the word with some of the sentence on both sides."""
+    position = occurrence.position or 0
+    start = max(0, position - TOKENS_AROUND)
+    tokens = occurrence.tokens[start : position + TOKENS_AROUND + 1]
+    return occurrence._replace(tokens=tokens, position=position - start).marked_sentence
+
+
+def _print_lines(lines: Dict[str, str]) -> None:
+    for label, value in lines.items():
+        print(f"{label:<16}{value}", flush=True)
