@@ -28,14 +28,22 @@ class SlowBiLM:
         # Ids count from 1: 0 is padding, whose embedding is zero.
         self.embedding = numpy.pad(self.weights["char_embed"], ((1, 0), (0, 0)))
         self._token_vectors: Dict[bytes, numpy.ndarray] = {}
-        # The largest magnitude on the way to a token vector, from which attacks derive a limit of errors.
-        self.largest = 0.0
 
     def _keep(self, name: str, item: object) -> None:
         if isinstance(item, h5py.Dataset):
             self.weights[name] = item[...].astype(numpy.float64)
 
     def token_vector(self, characters: numpy.ndarray) -> numpy.ndarray:
+        """The vector of a word, `(projection_dim,)`, from its character ids, `(50,)`."""
+        vector = self.maxima(characters)
+        for k in range(self.options["char_cnn"]["n_highway"]):
+            vector = self.highway(vector, k)
+        if "CNN_proj/W_proj" in self.weights:
+            vector = vector @ self.weights["CNN_proj/W_proj"] + self.weights["CNN_proj/b_proj"]
+        return vector
+
+    def maxima(self, characters: numpy.ndarray) -> numpy.ndarray:
+        """The activated maximum of each filter over the windows of characters, `(num_filters,)`."""
         options = self.options["char_cnn"]
         embedded = self.embedding[characters]
         pooled: List[float] = []
@@ -46,26 +54,18 @@ class SlowBiLM:
                 for start in range(len(characters) - width + 1)
             ]
             pooled.extend(numpy.max(responses, axis=0) + self.weights[f"CNN/b_cnn_{i}"])
-        vector = numpy.array(pooled)
         activations = {"relu": lambda values: numpy.maximum(values, 0), "tanh": numpy.tanh}
-        vector = activations[options["activation"]](vector)
-        for k in range(options["n_highway"]):
-            self.largest = max(self.largest, abs(vector).max())
-            group = f"CNN_high_{k}"
-            gate = _sigmoid(
-                vector @ self.weights[f"{group}/W_carry"] + self.weights[f"{group}/b_carry"]
-            )
-            transformed = numpy.maximum(
-                vector @ self.weights[f"{group}/W_transform"]
-                + self.weights[f"{group}/b_transform"],
-                0,
-            )
-            vector = gate * transformed + (1 - gate) * vector
-        if "CNN_proj/W_proj" in self.weights:
-            self.largest = max(self.largest, abs(vector).max())
-            vector = vector @ self.weights["CNN_proj/W_proj"] + self.weights["CNN_proj/b_proj"]
-        self.largest = max(self.largest, abs(vector).max())
-        return vector
+        return activations[options["activation"]](numpy.array(pooled))
+
+    def highway(self, vector: numpy.ndarray, k: int) -> numpy.ndarray:
+        """The output of highway layer k, `(num_filters,)`."""
+        weights = {
+            name: self.weights[f"CNN_high_{k}/{name}"]
+            for name in ("W_carry", "b_carry", "W_transform", "b_transform")
+        }
+        gate = _sigmoid(vector @ weights["W_carry"] + weights["b_carry"])
+        transformed = numpy.maximum(vector @ weights["W_transform"] + weights["b_transform"], 0)
+        return gate * transformed + (1 - gate) * vector
 
     def run_direction(
         self, tokens: numpy.ndarray, direction: int, states: Dict[Tuple[int, int], State]
