@@ -38,7 +38,8 @@ namespace {
 // The values of a trace are vectors: for each vector of cells the gates after sigmoid and tanh, the clipped cells and
 // their tanh. They are in the order in which they are written and read: step by step, in a step vector of cells by
 // vector of cells, token by token.
-constexpr int TRACED = VECTORS + 2;
+enum TracedVector { INPUT, CANDIDATE, FORGET, OUTPUT, CELL, TANH_CELL, TRACED };
+static_assert(CELL == VECTORS, "a panel has a vector of each gate");
 
 // The number of values for each token.
 inline int64_t width_of_trace(int64_t cell_size) { return (cell_size + LANES - 1) / LANES * LANES * TRACED; }
@@ -136,20 +137,20 @@ class LSTMRun {
                 const float* from_input = gates_.get() + (panel * tokens_of_block + token_of_block + row) * PANEL;
                 Vector gate[VECTORS];
                 for (int v = 0; v < VECTORS; v++) gate[v] = products[v] + load(from_input + v * LANES);
-                gate[1] += gate[1];  // tanh(x) is 2 sigmoid(2 x) - 1
+                gate[CANDIDATE] += gate[CANDIDATE];  // tanh(x) is 2 sigmoid(2 x) - 1
                 sigmoid(gate);
-                gate[1] = gate[1] + gate[1] - 1.0f;
+                gate[CANDIDATE] = gate[CANDIDATE] + gate[CANDIDATE] - 1.0f;
                 float* cell_at = sequences_.cells + row * cell_size + first;
-                Vector cell = gate[2] * load_first(cell_at, present);
-                cell = clip(multiply_add(gate[0], gate[1], cell), layer_.cell_clip);
+                Vector cell = gate[FORGET] * load_first(cell_at, present);
+                cell = clip(multiply_add(gate[INPUT], gate[CANDIDATE], cell), layer_.cell_clip);
                 store_first(cell_at, cell, present);
                 const Vector tanh_cell = tanh(cell);
-                const Vector hidden_value = gate[3] * tanh_cell;
+                const Vector hidden_value = gate[OUTPUT] * tanh_cell;
                 if (trace.values) {
                     float* at = traced(trace.values + first_token * width_of_trace(cell_size), size, panel, row);
                     for (int v = 0; v < VECTORS; v++) store(at + v * LANES, gate[v]);
-                    store(at + VECTORS * LANES, cell);
-                    store(at + (VECTORS + 1) * LANES, tanh_cell);
+                    store(at + CELL * LANES, cell);
+                    store(at + TANH_CELL * LANES, tanh_cell);
                     store_first(trace.hidden + (first_token + row) * cell_size + first, hidden_value, present);
                 }
                 store_first(hidden + row * cell_size + first, hidden_value, present);

@@ -85,12 +85,12 @@ class LSTMBackward {
                 const int64_t vector = panel * VECTORS + v, first = vector * LANES, present = cell_size - first;
                 if (present <= 0) break;
                 const float* at = traced(values, size, vector, row);
-                const Vector input = load(at), candidate = load(at + LANES), forget = load(at + 2 * LANES);
-                const Vector output = load(at + 3 * LANES), cell = load(at + 4 * LANES);
-                const Vector tanh_cell = load(at + 5 * LANES);
+                const Vector input = load(at + INPUT * LANES), candidate = load(at + CANDIDATE * LANES);
+                const Vector forget = load(at + FORGET * LANES), output = load(at + OUTPUT * LANES);
+                const Vector cell = load(at + CELL * LANES), tanh_cell = load(at + TANH_CELL * LANES);
                 const float* previous_at =
                     previous_size > 0
-                        ? traced(values - previous_size * width, previous_size, vector, row) + 4 * LANES
+                        ? traced(values - previous_size * width, previous_size, vector, row) + CELL * LANES
                         : sequences_.first_cells + row * cell_size + first;
                 const Vector hidden_gradient = hidden_gradients[v];
                 float* cell_gradient_at = sequences_.cell_gradients + row * cell_size + first;
