@@ -158,7 +158,7 @@ def workers(folder: Path) -> Trial:
         num_workers = random.randint(2, 4)
         with TemporaryDirectory(dir=folder) as place:
             reports = reports_of_workers(
-                lambda rank: work(training, rank), Path(place), num_workers
+                lambda rank: work(training, rank), Path(place), num_workers, "fork"
             )
         first = reports[0]
         for report in reports[1:]:

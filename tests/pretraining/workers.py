@@ -9,15 +9,22 @@ import torch.multiprocessing
 
 
 def reports_of_workers(
-    work: Callable[[int], Dict[str, Any]], folder: Path, num_workers: int = 2
+    work: Callable[[int], Dict[str, Any]],
+    folder: Path,
+    num_workers: int = 2,
+    start_method: str = "spawn",
 ) -> List[Dict[str, Any]]:
-    """Return what `work`, a function of a module, returns for each rank. The folder must be empty."""
+    """
+    Return what `work`, a function of a module, returns for each rank. The folder must be empty.
+
+    A forked process starts at once, as it imports nothing. But it cannot run autograd if this process has
+    started autograd's threads, as a test before this one may have done.
+    """
     torch.multiprocessing.start_processes(
         _save_report,
         args=(num_workers, work, str(folder)),
         nprocs=num_workers,
-        # A new process would import AllenNLP first; beside a GPU, autograd does not run in a forked one.
-        start_method="spawn" if torch.cuda.is_available() else "fork",
+        start_method=start_method,
     )
     return [torch.load(folder / f"report{rank}") for rank in range(num_workers)]
 
