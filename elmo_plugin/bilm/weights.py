@@ -342,7 +342,7 @@ def _sha256(datasets: Iterable[Tuple[str, Tuple[int, ...], Iterable[numpy.ndarra
     for name, shape, parts in datasets:
         checksum.update(f"{name} {shape}".encode())
         for part in parts:
-            checksum.update(part.astype("<f4").tobytes())
+            checksum.update(numpy.ascontiguousarray(part, "<f4").data)
     return checksum.hexdigest()
 
 
