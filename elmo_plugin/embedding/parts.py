@@ -224,6 +224,8 @@ class PartialOutput:
     """The folder `OUTPUT.partial`: the parts of a run, and its settings."""
 
     def __init__(self, output: FileName) -> None:
+        if os.path.islink(output):
+            output = os.path.realpath(output)  # what the link points to is replaced
         self.output = Path(os.path.abspath(output))  # workers run in other folders
         self.folder = self.output.with_name(self.output.name + PARTIAL)
         self.name = f"{os.fspath(output)}{PARTIAL}"  # in errors: relative if `output` is
@@ -265,6 +267,9 @@ class PartialOutput:
     def begin(self, run: Run) -> None:
         """Empty the folder, and begin a run."""
         self._remove_content()
+        self._record(run)
+
+    def _record(self, run: Run) -> None:
         with replaced_file(self._run_file) as file:
             file.write_text(json.dumps(run._asdict()), encoding="utf-8")
 
@@ -325,6 +330,10 @@ class PartialOutput:
             folder = os.open(self.output.parent, os.O_RDONLY)
             os.fsync(folder)
             os.close(folder)
+        # The run has nothing to replace now: if it is killed before all is removed, `--resume` finds the
+        # output complete.
+        with suppress(OSError):
+            self._record(self.interrupted_run()._replace(overwrite=False))
         self.remove()
 
     def remove(self) -> None:

@@ -83,7 +83,8 @@ class EmbeddingRun:
     input_options, output_options, batches, engine
         See their classes.
     sentences_per_part : `int`, optional (default = `2048`)
-        Maximum number of sentences in a part. The vectors of a part take at most 128 MiB.
+        Maximum number of sentences in a part. The vectors of a part take at most 128 MiB, if they are more
+        than one sentence. A part of a stateful run is a batch.
 
     # Raises
 
@@ -148,10 +149,13 @@ class EmbeddingRun:
             try:
                 if self._options.resume and not self._partial.may_replace:
                     return self._complete_output(engine, settings)
-                finished = self._finished_parts(settings)
+                finished = [] if self._options.overwrite else self._finished_parts(settings)
                 contents: List[Content] = []  # empty if a source can be read only once
                 if all(source.is_file for source in self._sources):
                     contents = self._contents(engine)
+                if not finished:
+                    self._begin(settings)
+                if contents:
                     self._check_space(format, finished, contents)
                 folder = self._partial.renamed_parts_folder()
                 writer = PartWriter(layers, self._batches.batch_size, format, folder)
@@ -186,20 +190,18 @@ class EmbeddingRun:
         return EmbeddedFile(about["num_sentences"], about["num_tokens"])
 
     def _finished_parts(self, settings: Dict[str, Any]) -> List[Part]:
-        """Return the intact parts of the run to resume. If there are none, begin a new run."""
-        overwrite = self._options.overwrite
-        if not overwrite:
-            interrupted = self._partial.interrupted_run()
-            folder = self._partial.parts_folder
-            if folder.num_parts:
-                _check_same_settings(interrupted.settings, settings, self._partial.name)
-                logger.info("Comparing %d finished parts with their checksums.", folder.num_parts)
-                parts = folder.intact_parts()
-                if parts:
-                    return parts
-            overwrite = interrupted.overwrite
+        """Return the intact parts of the run to resume, if there are any."""
+        folder = self._partial.parts_folder
+        if not folder.num_parts:
+            return []
+        _check_same_settings(self._partial.interrupted_run().settings, settings, self._partial.name)
+        logger.info("Comparing %d finished parts with their checksums.", folder.num_parts)
+        return folder.intact_parts()
+
+    def _begin(self, settings: Dict[str, Any]) -> None:
+        """Begin a new run, which may replace what the interrupted one was allowed to replace."""
+        overwrite = self._options.overwrite or self._partial.interrupted_run().overwrite
         self._partial.begin(Run(settings, overwrite))
-        return []
 
     def _contents(self, engine: Engine) -> List[Content]:
         """Read and check all sources. One error lists those of all sources."""
@@ -225,10 +227,9 @@ class EmbeddingRun:
         if not stateful:
             max_tokens = max(1, BYTES_PER_PART // format.bytes_per_vector)
             return read_blocks(self._sources, self._sentences_per_part, max_tokens)
-        # States are carried by the position in a batch: all batches but the last are of one size.
-        batch_size = self._batches.batch_size
-        num_batches = max(self._sentences_per_part // batch_size, 1)
-        return read_blocks(self._sources, num_batches * batch_size, max_tokens=None)
+        # States are carried by the position in a batch: a block is a batch, and all but the last are of one
+        # size.
+        return read_blocks(self._sources, self._batches.batch_size, max_tokens=None)
 
     def _finish(
         self, format: OutputFormat, settings: Dict[str, Any], parts: List[Part]

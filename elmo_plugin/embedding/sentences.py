@@ -4,6 +4,7 @@ import glob
 import os
 import re
 import sys
+import zlib
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
@@ -25,7 +26,14 @@ from typing import (
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.spacy_rules import SpacyRules
-from elmo_plugin.files.text import FileName, decoded_lines, open_text, split_tokens, unreadable
+from elmo_plugin.files.text import (
+    FileName,
+    decoded_lines,
+    is_unicode,
+    open_text,
+    split_tokens,
+    unreadable,
+)
 
 STANDARD_INPUT = "-"
 # Added to the path of an output: the folder that keeps finished parts until the output is complete.
@@ -129,6 +137,11 @@ class SentenceSource:
         else:
             self._path = Path(os.path.abspath(source))  # workers run in other folders
             self.name = str(source)
+            if not is_unicode(self.name):
+                raise ConfigurationError(
+                    f"input: the file name {self.name!r} is not UTF-8, expected one that can be written in "
+                    "UTF-8, since outputs name their input. Rename the file."
+                )
         self.is_file = self._path is not None and self._path.is_file()
         self._column: Optional[_ParquetColumn] = None
         if self._path is not None and self._path.suffix.lower() == ".parquet":
@@ -222,7 +235,7 @@ def _lines_of_text(file: Iterable[str], name: str) -> Iterator[str]:
     try:
         for index, line in enumerate(file):
             yield line if index > 0 else line.removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:  # such as a damaged .gz
         raise unreadable(name, error) from error
 
 
@@ -317,7 +330,7 @@ def find_sources(
     inputs: Any, options: InputOptions = InputOptions(), output: Optional[FileName] = None
 ) -> List[SentenceSource]:
     """
-    Return the sources of an input, in its order; files of a folder or pattern are sorted by name. No file is
+    Return the sources of an input, in its order; files of a folder or pattern are sorted by name. No path is
     in the list twice.
 
     # Parameters

@@ -11,7 +11,7 @@ from typing import Iterator, List, Optional, TextIO
 import filelock
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import FileName
+from elmo_plugin.files.text import FileName, is_unicode
 
 LOCK_NAME = "lock"
 _PARTIAL_SUFFIX = ".partial"
@@ -19,12 +19,18 @@ _PARTIAL_SUFFIX = ".partial"
 
 def check_output_file(path: FileName, overwrite: bool, what: str = "output") -> None:
     """
-    Raise `ConfigurationError` if the path is a folder, the file exists and may not be replaced, or its folder
-    does not exist or cannot be written. `what` is its name in errors, such as that of an option.
+    Raise `ConfigurationError` if the path is a folder or a device, the file exists and may not be replaced,
+    or its folder does not exist or cannot be written. `what` is its name in errors, such as that of an
+    option.
     """
     if Path(path).is_dir():
         raise ConfigurationError(
             f"{what}: {path} is a folder, expected a file. Give the path of a file in it."
+        )
+    if Path(path).exists() and not Path(path).is_file():
+        raise ConfigurationError(
+            f"{what}: {path} is a device or a pipe, which cannot be replaced, expected a file. Give the path "
+            "of a file."
         )
     _check_place(Path(path), overwrite, what)
 
@@ -43,10 +49,16 @@ def _check_place(path: Path, overwrite: bool, what: str) -> None:
         raise ConfigurationError(
             f"{what}: {str(path)!r} has a null character, expected the path of a file. Correct it."
         )
+    if not is_unicode(str(path)):
+        raise ConfigurationError(
+            f"{what}: {str(path)!r} is not UTF-8, expected a path that can be written in UTF-8. Give another."
+        )
     if path.exists() and not overwrite:
         raise ConfigurationError(
             f"{what}: {path} exists, expected a new path. Give another one, or --overwrite to replace it."
         )
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))  # what it points to is replaced
     if not path.parent.is_dir():
         raise ConfigurationError(
             f"{what}: there is no folder {path.parent} to write {path.name} in. Make it first, or give "
@@ -65,7 +77,7 @@ def check_free_space(path: FileName, num_bytes: int, advice: str) -> None:
     Raise `ConfigurationError` if the disk has no room for a file of at least `num_bytes`. `advice` says what
     would make it smaller.
     """
-    free = shutil.disk_usage(Path(path).parent).free
+    free = shutil.disk_usage(os.path.dirname(os.path.realpath(path))).free
     if free < num_bytes:
         raise ConfigurationError(
             f"output: {path} needs at least {num_bytes / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free. "
@@ -77,8 +89,8 @@ def check_free_space(path: FileName, num_bytes: int, advice: str) -> None:
 def replaced_file(path: FileName) -> Iterator[Path]:
     """
     Give a temporary path to write to, in the same folder. At the end of the context the temporary file, which
-    must be closed, is synced to the disk and replaces `path`. On an error it is removed, and `path` is not
-    changed.
+    must be closed, is synced to the disk and replaces `path`, or the file that this links to. On an error it
+    is removed, and `path` is not changed.
     """
     with replaced_files(path) as (partial_file,):
         yield partial_file
@@ -91,7 +103,7 @@ def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
     leaves all previous files or all new ones, or none at the last path: never files that do not belong
     together.
     """
-    targets = list(map(Path, paths))
+    targets = [Path(os.path.realpath(path)) for path in paths]
     partial_files = [
         path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PARTIAL_SUFFIX}") for path in targets
     ]

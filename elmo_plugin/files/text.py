@@ -8,7 +8,6 @@ import os
 import stat
 import zlib
 from os import PathLike
-from pathlib import Path
 from typing import Any, BinaryIO, Iterator, List, Optional, Union
 
 from elmo_plugin.errors import ConfigurationError
@@ -114,11 +113,12 @@ def split_tokens(line: str) -> List[str]:
 
 def open_text(path: FileName, name: Optional[str] = None) -> BinaryIO:
     """
-    Open a file of text for `decoded_lines` or `byte_lines`. It is decompressed if its path ends in `.gz`.
-    Raise `ConfigurationError` if it cannot be opened; the error has its `name`, or else its path.
+    Open a file of text for `decoded_lines` or `byte_lines`. `name` is what the user gave for it, by default
+    its path: the file is decompressed if that ends in `.gz`. Raise `ConfigurationError` if it cannot be
+    opened.
     """
     try:
-        if Path(path).suffix == ".gz":
+        if str(name or path).endswith(".gz"):
             # GzipFile finds line ends in Python, BufferedReader in C.
             return io.BufferedReader(gzip.open(path))
         return open(path, "rb")

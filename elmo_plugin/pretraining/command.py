@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List
@@ -136,8 +136,11 @@ def _prepare(options: "PretrainOptions", folder: Path) -> None:
     name = start and start.name
     settings = Settings(size, name, words is not None, options.chosen_hours, options.epochs)
     config = base_config(settings)
-    # All input was found and checked, before anything is removed, and before the text is read, which can take
-    # hours.
+    if any((folder / name).exists() for name in (PLAN_NAME, RUN_NAME)):
+        # An earlier training is removed only if the text that replaces it can be read to its end.
+        for source in [*sources, *heldout]:
+            if source.is_file:
+                deque(source.texts(), maxlen=0)
     _remove_training(folder)
     if start is not None:
         start.copy_to(folder)

@@ -35,7 +35,10 @@ def measured_speed(config: Dict[str, Any], folder: Path, num_words: int) -> floa
     Train for half a minute, or a tenth of the time that `num_words` words take, in a folder that is removed.
     Return the words per second.
     """
-    endless = {**config, "trainer": {**config["trainer"], "num_epochs": 1_000_000}}
+    endless = {
+        **config,
+        "trainer": {**config["trainer"], "num_epochs": 1_000_000, "patience": None},
+    }
     write_config(endless, folder / CONFIG_NAME, "elmo pretrain, to measure the speed")
     records: List[Dict[str, Any]] = []
     try:

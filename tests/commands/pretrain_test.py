@@ -146,6 +146,7 @@ def test_what_a_call_without_a_plan_left_is_not_resumed(
         ("in.txt out --overwrite", "there is no file in.txt"),
         (f"{TEXT} out --overwrite --heldout in.txt", "there is no file in.txt"),
         (f"{TEXT} out --overwrite --from nothing", "nothing: no such model"),
+        ("damaged.txt out --overwrite", "damaged.txt, line 1: found the bytes"),
         (f"{TEXT} out --overwrite --size huge", "--size: huge is no config"),
         (
             "out/training/run/metrics.json out --overwrite",
@@ -157,6 +158,7 @@ def test_mistakes_remove_no_earlier_training(
     words: str, message: str, training: Path, capsys: Any
 ) -> None:
     (training / "plan.json").write_text("{}")
+    Path("damaged.txt").write_bytes(b"\xff\n")
     assert message in error_of(words, capsys)
     assert (training / "plan.json").exists() and (training / "run" / "metrics.json").exists()
 

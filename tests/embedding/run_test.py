@@ -195,6 +195,12 @@ class TestBadInput:
             (lambda path: h5py.File(path, "w").close(), {"resume": True}, "out exists and was not"),
             (lambda path: os.link("in.txt", path), {"overwrite": True}, "output: out is the input"),
             (Path.mkdir, {"overwrite": True}, "out is a folder, expected a file"),
+            (os.mkfifo, {"overwrite": True}, "out is a device or a pipe"),
+            (
+                None,
+                {"source": os.fsdecode(b"\xff.txt")},
+                r"the file name '\\udcff.txt' is not UTF-8",
+            ),
             (Path.mkdir, {"format": "npy"}, "out exists.*--overwrite"),
             (Path.mkdir, {"format": "npy", "overwrite": True}, "out exists and was not written"),
             (Path.mkdir, {"format": "npy", "resume": True}, "out exists and was not written"),
@@ -206,6 +212,7 @@ class TestBadInput:
         pytest.importorskip("pyarrow")
         Path("blank.txt").write_text("a\n\nb\n\n")
         Path("bad.txt").write_bytes(b"\xff\n")
+        Path(os.fsdecode(b"\xff.txt")).write_text("a\n")
         if output is not None:
             output(Path("out"))
         before = contents(".")
@@ -325,19 +332,46 @@ def test_the_output_is_synced_before_the_parts_are_removed(
     recorded(Path, "replace")
     recorded(PartialOutput, "remove")
     embed(embedder, format)
-    # The content of the output, before it gets its name; the folder, so that the name is on the disk.
-    assert calls[-4:] == ["fsync", "replace", "fsync", "remove"]
+    # The content of the output, before it gets its name; the folder, so that the name is on the disk; that
+    # nothing is left to replace.
+    assert calls[-5:] == ["fsync", "replace", "fsync", "fsync", "remove"]
 
 
 def test_a_run_that_was_interrupted_after_it_replaced_an_output_is_resumed(
-    embedder: QuickEmbedder, folder: Path, format: str, monkeypatch: pytest.MonkeyPatch
+    embedder: QuickEmbedder,
+    bilm: FrozenBiLM,
+    folder: Path,
+    format: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     embed(embedder, format, dtype="float16")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(PartialOutput, "remove", lambda self: interrupt())
         embed(embedder, format, overwrite=True)
-    embed(embedder, format, resume=True)
+    embed(QuickEmbedder(bilm, must_not_be_used), format, resume=True)
     check_output(embedder, format)
+
+
+def test_what_a_link_points_to_is_replaced(
+    embedder: QuickEmbedder, folder: Path, format: str
+) -> None:
+    embed(embedder, format)
+    expected = contents()
+    Path("disk").mkdir()
+    Path("out").rename("disk/vectors")
+    os.symlink("disk/vectors", "out")
+    embed(embedder, format, overwrite=True)
+    assert Path("out").is_symlink() and os.listdir("disk") == ["vectors"]
+    assert contents() == expected
+
+
+def test_sentences_are_checked_before_parts_are_removed(
+    interrupted: None, embedder: QuickEmbedder
+) -> None:
+    Path("in.txt").write_text("a\n\nb\n")
+    with pytest.raises(ConfigurationError, match="line 2 is blank"):
+        embed(embedder, overwrite=True)
+    assert PartialOutput("out").parts_folder.num_parts == 2
 
 
 @pytest.mark.parametrize("stateful", [False, True])
