@@ -5,11 +5,12 @@ import json
 import logging
 import os
 import re
+import shlex
 import subprocess
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from glob import glob
+from glob import escape, glob
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -71,8 +72,8 @@ class RunOptions(ReportOptions):
     )
     dry_run: bool = option(
         "write the configs of unfinished runs, and print their commands, one per line, for your own "
-        "scheduler; afterwards the same call without --dry-run only collects the results. The commands "
-        "need this folder and this Python",
+        "scheduler. When they have ended, the same call without --dry-run trains what failed, and collects "
+        "the results. The commands need this folder and this Python",
         False,
     )
     include_package: Sequence[str] = option(
@@ -147,7 +148,10 @@ def train(
             for folder in unfinished:
                 folder.prepare()
                 command = folder.command(options)
-                print(shell_command(command, {"OMP_NUM_THREADS": str(num_threads)}))
+                command_line = shell_command(command, {"OMP_NUM_THREADS": str(num_threads)})
+                # It replaces the folder: not that of a run which has finished since.
+                finished = shlex.quote(str(folder.path / METRICS_NAME))
+                print(f"[ -e {finished} ] || {command_line}")
             return None
         failures = _train(unfinished, options, num_parallel, num_threads)
         scores: Dict[str, RunScores] = {}
@@ -300,7 +304,8 @@ def _files_of(value: str) -> Dict[str, Path]:
     path = Path(value)
     files: Iterable[Path] = [path]
     if path.is_dir():
-        files = path.rglob("*")
+        # Also in linked folders, as readers do.
+        files = map(Path, glob(f"{escape(value)}/**", recursive=True))
     elif not path.exists():
         files = map(Path, glob(value, recursive=True))
     return {os.path.relpath(file, value): file for file in sorted(files) if file.is_file()}

@@ -38,7 +38,9 @@ class ShareReader(DatasetReader):
         self.reader.apply_token_indexers(instance)
 
     def _read(self, file_path: DatasetReaderInput) -> Iterator[Instance]:
-        instances = list(self.reader.read(file_path))
+        # Not by its `read`, which adds token indexers: this reader's `read` does that, but not in a worker of
+        # a data loader.
+        instances = list(self.reader._multi_worker_islice(self.reader._read(file_path)))
         order = numpy.random.default_rng(self.seed).permutation(len(instances))
         for index in sorted(order[: share_size(len(instances), self.share)]):
             yield instances[index]

@@ -34,9 +34,9 @@ class TaskPredictor(LinePredictor, Predictor):
 
     # Parameters
 
-    tokenizer : `Tokenizer` or `dict`, optional
-        Splits text into tokens; a tokenizer or its configuration. By default the tokenizer of the reader, or
-        `RuleBasedTokenizer` for a reader without one.
+    tokenizer : `Tokenizer`, `dict` or `str`, optional
+        Splits text into tokens; a tokenizer, its configuration, or its type. By default the tokenizer of the
+        reader, or `RuleBasedTokenizer` for a reader without one.
     """
 
     example: str
@@ -47,9 +47,11 @@ class TaskPredictor(LinePredictor, Predictor):
         model: Model,
         dataset_reader: DatasetReader,
         frozen: bool = True,
-        tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
+        tokenizer: Optional[Union[Tokenizer, Dict[str, Any], str]] = None,
     ) -> None:
         super().__init__(model, dataset_reader, frozen)
+        if isinstance(tokenizer, str):
+            tokenizer = {"type": tokenizer}
         if isinstance(tokenizer, dict):
             # A copy, because building from `Params` empties them.
             tokenizer = Tokenizer.from_params(Params(dict(tokenizer)))

@@ -4,6 +4,8 @@ import logging
 import math
 from collections import Counter
 from functools import cached_property
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch.distributed
@@ -84,8 +86,8 @@ class TaskReader(DatasetReader):
     Read the records of a file, such as its sentences or documents, or those of a list of files. Each record
     is validated separately: an invalid one stops reading with a `ConfigurationError` that names file, line
     and field, or is left out. The workers of a data loader, and of distributed training, divide the records
-    before they make instances of them. A file that cannot be read, or that leaves no instances, is always an
-    error.
+    before they make instances of them. A file that cannot be read is always an error, and so is one that
+    leaves no instances, if one process reads all of them.
 
     A task defines `_records`, `_instances` and `text_to_instance`.
 
@@ -128,8 +130,8 @@ class TaskReader(DatasetReader):
 
     def shard_iterable(self, iterable: Iterable[Any]) -> Iterator[Any]:
         """
-        Return this process's share of the records, as AllenNLP does, but more than `max_instances`: `read`
-        counts instances, of which a record can have any number.
+        Return this process's share of the records. Unlike AllenNLP's method, do not end at `max_instances`,
+        which counts instances: a record can have none or several.
         """
         max_instances, self.max_instances = self.max_instances, None
         try:
@@ -138,19 +140,29 @@ class TaskReader(DatasetReader):
             self.max_instances = max_instances
 
     def _read(self, file_path: Union[FileName, List[str]]) -> Iterable[Instance]:
-        for path in file_path if isinstance(file_path, list) else [file_path]:
-            yield from self._read_file(path)
+        paths = file_path if isinstance(file_path, list) else [file_path]
+        # The records of all files are divided as one: files can have one record each.
+        records = self.shard_iterable(chain.from_iterable(map(self._records_or_error, paths)))
+        for path, records_of_file in groupby(records, key=itemgetter(0)):
+            yield from self._instances_of_file(path, records_of_file)
 
-    def _read_file(self, file_path: FileName) -> Iterable[Instance]:
-        counts: Counter = Counter()
-        num_records, num_instances = 0, 0
+    def _records_or_error(self, file_path: FileName) -> Iterator[Tuple[FileName, str, Any]]:
+        """Yield the records of a file after its path. Raise `ConfigurationError` if there are none."""
         records = peekable(self._records(file_path))
         if not records:
             raise ConfigurationError(
                 f"{file_path}: found no data, expected a file as {type(self).__name__} reads it. Give the "
                 "path of a file with data."
             )
-        for place, record in self.shard_iterable(records):
+        for place, record in records:
+            yield file_path, place, record
+
+    def _instances_of_file(
+        self, file_path: FileName, records: Iterable[Tuple[FileName, str, Any]]
+    ) -> Iterator[Instance]:
+        counts: Counter = Counter()
+        num_records, num_instances = 0, 0
+        for _, place, record in records:
             num_records += 1
             try:
                 # All of a record's instances or none.

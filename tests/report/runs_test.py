@@ -174,8 +174,9 @@ class TestDryRun:
     ) -> None:
         given = options(dry_run=True, include_package=("mine",))
         for line, expected in zip(self.lines(given, capsys), runs_of(given).values(), strict=True):
-            words = shlex.split(line)
             folder = f"{given.output}/runs/{expected.name}"
+            condition, words = line.split(" || ")[0], shlex.split(line.split(" || ")[1])
+            assert condition == f"[ -e {folder}/metrics.json ]"
             threads = f"OMP_NUM_THREADS={runs.usable_cpus()}"
             program = [threads, sys.executable, "-m", "allennlp", "train"]
             assert words[:8] == [*program, f"{folder}.json", "-s", folder]

@@ -80,3 +80,13 @@ def test_those_that_read_together_read_different_instances(kind: str) -> None:
             reader._set_worker_info(WorkerInfo(num_workers=2, id=number))
         read += [instance["number"].metadata for instance in reader.read("8")]
     assert len(read) == len(set(read)) == 4
+
+
+@pytest.mark.filterwarnings("ignore:Using multi-process data loading without")
+def test_in_a_worker_of_a_data_loader_texts_have_no_indexers_yet() -> None:
+    """AllenNLP adds them in the main process, and refuses them before."""
+    reader = ShareReader(DatasetReader.from_params(Params({"type": "elmo_ner"})), 0.5)
+    reader._set_worker_info(WorkerInfo(num_workers=1, id=0))
+    instances = list(reader.read(NER))
+    assert len(instances) == 4
+    assert not any(instance["tokens"]._token_indexers for instance in instances)

@@ -23,6 +23,8 @@ def test_the_tokenizer_is_the_one_that_is_given_or_that_of_the_reader(model):
     predictor = SstPredictor(model, SstReader(), tokenizer=configuration)
     assert predictor.predict("Rain. Rain.")["tokens"] == ["Rain.", "Rain."]
     assert configuration == {"type": "whitespace"}  # not emptied
+    predictor = SstPredictor(model, SstReader(), tokenizer="whitespace")
+    assert predictor.predict("Rain. Rain.")["tokens"] == ["Rain.", "Rain."]
 
 
 def test_tokens_are_taken_as_they_are(model):

@@ -1,3 +1,4 @@
+import gzip
 import json
 import logging
 from collections import Counter
@@ -10,6 +11,7 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.data import Instance, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.data.dataset_readers.dataset_reader import WorkerInfo
 from allennlp.data.fields import TextField
 from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.models import load_archive
@@ -141,6 +143,27 @@ def test_workers_share_the_records_and_may_find_nothing(tmp_path: Path) -> None:
         reader, path, batch_size=1, num_workers=2, max_instances_in_memory=2, quiet=True
     )
     assert sorted(words(loader.iter_instances())) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("rank, expected", [(0, ["a", "c"]), (1, ["b", "d"])])
+def test_workers_share_the_records_of_a_list_of_files_with_one_each(
+    rank: int, expected: List[str], tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"{word}.txt" for word in "abcd"]
+    for path in paths:
+        path.write_text(path.stem)
+    reader = WordReader()
+    reader._set_worker_info(WorkerInfo(num_workers=2, id=rank))
+    assert words(reader.read(paths)) == expected
+
+
+def test_a_compressed_file_may_have_another_name_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was downloaded."""
+    (tmp_path / "hash").write_bytes(gzip.compress(b"a b"))
+    monkeypatch.setattr("elmo_plugin.tasks.reading.local_path", lambda *_: tmp_path / "hash")
+    assert words(WordReader().read("https://example.org/words.txt.gz")) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
