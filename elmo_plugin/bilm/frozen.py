@@ -16,6 +16,7 @@ from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.many_langs import ManyLangsEncoder
 from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
+from elmo_plugin.bilm.processor import check_device
 from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
 from elmo_plugin.bilm.steps import LSTMTensors, State
 from elmo_plugin.bilm.weights import opened_weights, release_freed_memory
@@ -121,7 +122,8 @@ class FrozenBiLM:
         """
         checked = InferenceSettings.from_dict(settings)
         device = torch.device(device)
-        # Fails before files are downloaded.
+        # Both fail before files are downloaded.
+        check_device(device)
         choose_runner(checked.kernel, checked.precision, device)
         options_path, weight_path = resolve_model_files(options_file, weight_file)
         if is_many_langs(weight_path):
@@ -158,7 +160,8 @@ class FrozenBiLM:
             raise ConfigurationError(
                 f"The biLM cannot be frozen: {reason}. Undo that, or run the BiLM itself."
             )
-        layers = [layer.tensors() for layer in (*bilm.forward_layers, *bilm.backward_layers)]
+        with torch.inference_mode(False), torch.no_grad():
+            layers = [layer.tensors() for layer in (*bilm.forward_layers, *bilm.backward_layers)]
         device = next(bilm.parameters()).device
         return cls(bilm.options, bilm.character_encoder, layers, settings, device)
 

@@ -17,7 +17,7 @@ SPECIALS = ("<S>", "</S>", "<UNK>")
 # ASCII only: a word with other white space, such as a no-break space, never occurs in a corpus, but has an
 # index in a trained softmax.
 _WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]")
-_COUNTED_WORD = re.compile(r"(\S+)[ \t]+(\d{1,18})")
+_COUNTED_WORD = re.compile(r"([^ \t\n\v\f\r]+)[ \t]+(\d{1,18})")
 
 
 class LMVocabulary:

@@ -49,6 +49,7 @@ def resolve_model_files(
 
     `ConfigurationError` naming the argument and the file.
     """
+    options_file, weight_file = _expanded(options_file), _expanded(weight_file)
     names = [name for name in (options_file, weight_file) if name is not None]
     for name in names:
         if not _names_both_files(name):
@@ -70,6 +71,15 @@ def resolve_model_files(
     if options_file is None or weight_file is None:
         raise ConfigurationError(_error_in_names(names))
     return _model_file("options_file", options_file), _model_file("weight_file", weight_file)
+
+
+def _expanded(name: Optional[FileName]) -> Optional[FileName]:
+    """Return a name with the home folder in place of `~`. Raise `ConfigurationError` for an empty one."""
+    if name == "":
+        raise ConfigurationError(
+            f"The name of the model is empty, expected one: {model_choices()}."
+        )
+    return name if name is None else os.path.expanduser(name)
 
 
 def _names_both_files(name: FileName) -> bool:

@@ -193,7 +193,7 @@ class BiLMOptions:
             max_characters_per_token=MAX_CHARACTERS_PER_TOKEN,
             n_highway=self.encoder.num_highway,
         )
-        char_cnn.setdefault("n_characters", NUM_CHARACTER_IDS)
+        char_cnn["n_characters"] = NUM_CHARACTER_IDS  # bilm-tf writes one less while it trains
         char_cnn.setdefault("embedding", {})["dim"] = self.encoder.character_embedding_dim
         values.setdefault("lstm", {}).update(
             dim=self.cell_size,

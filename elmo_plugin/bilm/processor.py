@@ -53,6 +53,17 @@ def processor_features() -> FrozenSet[str]:
     return _allowed(level)
 
 
+def check_device(device: torch.device) -> None:
+    """Raise `ConfigurationError` if torch cannot use a device here."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigurationError(
+            f"device is '{device}', which torch cannot use here ({str(error).splitlines()[0]}). Give cpu, or "
+            "a GPU that torch finds."
+        ) from error
+
+
 def has_bfloat16_products(device: torch.device = CPU) -> bool:
     """
     Return whether a device multiplies matrices of bfloat16 faster than those of float32. Without

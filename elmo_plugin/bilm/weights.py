@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import (
     Any,
@@ -200,7 +200,7 @@ class WeightFile:
         start, stop, _ = rows.indices(len(dataset))
         for first in range(start, stop, rows_per_part):
             # Overflows become infinite, which `read` finds.
-            with numpy.errstate(over="ignore"):
+            with _reading(self._name), numpy.errstate(over="ignore"):
                 part = dataset[first : min(first + rows_per_part, stop)].astype("<f4", copy=False)
             yield part
 
@@ -233,7 +233,8 @@ def opened_weights(bilm: Any, weight_file: FileName) -> Iterator[WeightFile]:
     with _opened(weight_file) as file:
         identity = _identity(file)
         layout = weight_layout(bilm)
-        _check_datasets(file, bilm, layout, weight_file)
+        with _reading(weight_file):
+            _check_datasets(file, bilm, layout, weight_file)
         yield WeightFile(file, layout, weight_file)
         if _identity(file) != identity:
             raise ConfigurationError(
@@ -257,7 +258,7 @@ def read_group(weight_file: FileName, group: str) -> Dict[str, Tensor]:
     `ConfigurationError` if the file cannot be read, or a dataset does not hold floating-point numbers, or
     more than fit into the memory.
     """
-    with _opened(weight_file) as file:
+    with _opened(weight_file) as file, _reading(weight_file):
         datasets = file.get(group, {})
         for dataset in datasets.values():
             _check_holds_floats(dataset, weight_file)
@@ -295,8 +296,13 @@ def save_model(
 
     # Raises
 
-    `OSError` if a file cannot be written, and `ConfigurationError` if a weight is NaN or infinite.
+    `OSError` if a file cannot be written, and `ConfigurationError` if both are one file or if a weight is NaN
+    or infinite.
     """
+    if os.path.realpath(options_file) == os.path.realpath(weight_file):
+        raise ConfigurationError(
+            f"options_file and weight_file are both {weight_file}, expected two files. Give another path."
+        )
     tensors = {
         entry.dataset: entry.as_dataset(bilm.get_parameter(entry.parameter))
         for entry in weight_layout(bilm)
@@ -406,12 +412,20 @@ def _identity(file: h5py.File) -> Tuple[Any, ...]:
 
 @contextmanager
 def _opened(weight_file: FileName) -> Iterator[h5py.File]:
-    """Open a file to read. Errors within the context become a `ConfigurationError`, but those of memory."""
-    try:
-        with h5py.File(weight_file, "r") as file:
+    """Open a file to read."""
+    with ExitStack() as stack:
+        with _reading(weight_file):
+            file = stack.enter_context(h5py.File(weight_file, "r"))
             _check_data_are_inside(file, weight_file)
-            yield file
-    except (ConfigurationError, MemoryError, torch.cuda.OutOfMemoryError):
+        yield file
+
+
+@contextmanager
+def _reading(weight_file: FileName) -> Iterator[None]:
+    """Errors of h5py within the context become a `ConfigurationError`, but those of memory."""
+    try:
+        yield
+    except (ConfigurationError, MemoryError):
         raise
     # In damaged files h5py finds errors of nearly every class.
     except Exception as error:

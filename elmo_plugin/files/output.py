@@ -1,5 +1,6 @@
 """Write files safely: check the place before the work, lock folders, and replace files as a whole."""
 
+import errno
 import os
 import secrets
 import shutil
@@ -107,6 +108,9 @@ def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
     partial_files = [
         path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PARTIAL_SUFFIX}") for path in targets
     ]
+    for path in targets:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     try:
         yield partial_files
         for partial_file in partial_files:

@@ -208,6 +208,16 @@ class TestCopies:
         ForkingPickler.dumps(frozen)
         assert torch.equal(activations(frozen), expected)
 
+    @pytest.mark.parametrize("kernel", ["auto", "reference"])
+    def test_a_snapshot_of_a_bilm_that_trains_has_no_gradients(
+        self, kernel: str, bilm_files: BiLMFiles
+    ) -> None:
+        frozen = BiLM.from_files(*bilm_files).requires_grad_().freeze(kernel=kernel)
+        ForkingPickler.dumps(frozen)  # refuses results of autograd
+        inputs = torch.zeros(2, frozen.options.projection_dim)
+        outputs, _ = frozen.run_layers([inputs, inputs], [1, 1])
+        assert not any(half.requires_grad for layer in outputs for half in layer)
+
     def test_a_pickle_for_another_processor_is_refused(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -257,6 +267,12 @@ class TestErrors:
     def test_of_settings(self, settings: Dict[str, Any], message: str, make: Make) -> None:
         with pytest.raises(ConfigurationError, match=message):
             make(**settings)
+
+    def test_of_the_device(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(
+            ConfigurationError, match="device is 'mps', which torch cannot use here"
+        ):
+            FrozenBiLM.from_files(*bilm_files, device="mps")
 
     def test_of_bilms_whose_weights_do_not_say_all(self, bilm_files: BiLMFiles) -> None:
         def replace_projection(bilm: BiLM, module: torch.nn.Module) -> None:

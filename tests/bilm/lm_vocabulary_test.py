@@ -31,6 +31,7 @@ def test_a_word_is_found_at_its_line(tmp_path):
         (b"<S>\r\n</S>\r\n<UNK>\r\nthe\r\n", ["the"]),
         (b"\xef\xbb\xbf<S>\n</S>\n<UNK>\nthe\n", ["the"]),
         ("<S>\n</S>\n<UNK> 7\nthe 90\nof\t90\nnaïve 1\n", ["the", "of", "naïve"]),
+        ("<S>\n</S>\n<UNK> 7\n10\u00a0000 57\n", ["10\u00a0000"]),
     ],
 )
 def test_line_ends_byte_order_marks_and_counts_are_dropped(tmp_path, content, words):

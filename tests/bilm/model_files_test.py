@@ -225,6 +225,10 @@ CHOICES = (
             f"^elmo_tset: no such model, expected {CHOICES}",
         ),
         (
+            {"options_file": "", "weight_file": None},
+            f"^The name of the model is empty, expected one: {CHOICES}",
+        ),
+        (
             {"options_file": "original", "weight_file": "w.hdf5"},
             "options_file is original and weight_file is w.hdf5, but original names both files",
         ),
@@ -333,3 +337,13 @@ def test_options_alone_are_not_paired_with_the_original_weights(bilm_files: BiLM
         ):
             with pytest.raises(ConfigurationError, match="one file, expected both files"):
                 make({key: file})
+
+
+def test_a_folder_may_be_named_from_the_home_folder(
+    bilm_files: BiLMFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my_elmo"
+    folder.mkdir()
+    BiLM.from_files(*bilm_files).save(folder / "options.json", folder / "weights.hdf5")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert BiLM.from_files("~/my_elmo").options == BiLM.from_files(folder).options

@@ -80,7 +80,9 @@ def test_absent_highways_and_skip_connections_read_as_in_bilm_tf() -> None:
 
 def test_bilm_tfs_number_of_characters_in_training_is_accepted() -> None:
     values = changed("char_cnn.n_characters", 261)
-    assert BiLMOptions.from_dict(values) == BiLMOptions.from_dict(VALUES)
+    options = BiLMOptions.from_dict(values)
+    assert options == BiLMOptions.from_dict(VALUES)
+    assert options.to_dict()["char_cnn"]["n_characters"] == 262  # which it asks for afterwards
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin import BiLM, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions, weights
 from elmo_plugin.bilm.character_encoder import Highway
 from elmo_plugin.bilm.weights import save_model
@@ -160,16 +160,28 @@ def test_a_file_of_another_kind_is_refused(bilm_files: BiLMFiles) -> None:
         BiLM.from_files(bilm_files.options_file, bilm_files.options_file)
 
 
-@pytest.mark.parametrize("error", [MemoryError(), torch.cuda.OutOfMemoryError("CUDA is full")])
 def test_a_full_memory_is_not_reported_as_a_damaged_file(
-    error: Exception, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*unused: Any) -> Any:
-        raise error
+        raise MemoryError
 
     monkeypatch.setattr(weights, "_check_data_are_inside", full)
-    with pytest.raises(type(error)):
+    with pytest.raises(MemoryError):
         BiLM.from_files(*bilm_files)
+
+
+def test_an_error_beside_the_file_is_not_reported_as_a_damaged_file(
+    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when torch cannot allocate memory to pack a matrix."""
+
+    def full(*unused: Any) -> Any:
+        raise RuntimeError("can't allocate memory")
+
+    monkeypatch.setattr("elmo_plugin.bilm.runners.reference_runner.product_by", full)
+    with pytest.raises(RuntimeError, match=r"^can't allocate memory$"):
+        FrozenBiLM.from_files(*bilm_files, kernel="reference")
 
 
 @pytest.mark.parametrize("kind", ["link", "virtual", "external"])
@@ -286,6 +298,22 @@ class TestSaving:
         with pytest.raises(FileNotFoundError):
             bilm.save(folder / names[0], folder / names[1])
         assert not list(folder.iterdir())
+
+    def test_one_path_for_both_is_refused(self, bilm_files: BiLMFiles, tmp_path: Path) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        with pytest.raises(ConfigurationError, match="options_file and weight_file are both"):
+            bilm.save(tmp_path / "model", tmp_path / "model")
+        assert not list(tmp_path.glob("model*"))
+
+    def test_a_folder_in_place_of_a_file_leaves_the_other(
+        self, bilm_files: BiLMFiles, tmp_path: Path
+    ) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        (tmp_path / "options").write_text("previous")
+        (tmp_path / "weights").mkdir()
+        with pytest.raises(IsADirectoryError):
+            bilm.save(tmp_path / "options", tmp_path / "weights")
+        assert (tmp_path / "options").read_text() == "previous"
 
     def test_changed_modules_are_refused(self, bilm_files: BiLMFiles, tmp_path: Path) -> None:
         bilm = BiLM.from_files(*bilm_files)
