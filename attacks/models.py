@@ -323,7 +323,6 @@ def compare_elmo(
         do_layer_norm=has_norm,
         keep_sentence_boundaries=keeps_marks,
         dropout=0.0,
-        max_tokens=random.choice([1, 10, 20_000]),
     ).train(random.random() < 0.5)
     elmo.to(bilm.marks.device)
     with torch.no_grad():

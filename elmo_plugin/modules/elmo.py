@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.batch import INTEGERS, mask_of
+from elmo_plugin.bilm.batch import INTEGERS
 from elmo_plugin.bilm.bilm import BiLM
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.checkpoints import (
@@ -24,9 +24,6 @@ from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 logger = logging.getLogger(__name__)
-
-# About 250 MB of activations in the paper's model.
-DEFAULT_MAX_TOKENS = 20_000
 
 
 class Elmo(torch.nn.Module):
@@ -66,9 +63,6 @@ class Elmo(torch.nn.Module):
         Carry LSTM states from batch to batch, as bilm-tf and AllenNLP do.
     top_layer_only : `bool`, optional (default = `False`)
         Use only the last layer, with a trainable gamma (paper, table 2, "last only").
-    max_tokens : `int`, optional (default = 20,000)
-        Without gradients, the largest number of tokens that the biLM reads at a time, padding included, so
-        that memory does not grow with the batch. Results are the same.
     serialization_dir : `str`, optional
         Set by AllenNLP, not by configs: the folder that an archive is loaded from. If the archive holds this
         biLM, the files are not needed.
@@ -95,7 +89,6 @@ class Elmo(torch.nn.Module):
         module: Optional[torch.nn.Module] = None,
         stateful: bool = False,
         top_layer_only: bool = False,
-        max_tokens: int = DEFAULT_MAX_TOKENS,
         serialization_dir: Optional[str] = None,
         **inference: Any,
     ) -> None:
@@ -110,8 +103,6 @@ class Elmo(torch.nn.Module):
             if not isinstance(value, bool):
                 # The text "false", as `std.extVar` returns it, would be true.
                 raise ConfigurationError(f"ELMo's {name} is {value!r}, expected true or false.")
-        if max_tokens < 1:
-            raise ConfigurationError(f"ELMo's max_tokens is {max_tokens}, expected at least 1.")
         if not 0.0 <= dropout <= 1.0:
             raise ConfigurationError(f"ELMo's dropout is {dropout}, expected 0 to 1.")
         if num_output_representations < 1:
@@ -171,7 +162,6 @@ class Elmo(torch.nn.Module):
             self.register_load_state_dict_post_hook(check_word_vectors)
         self._word_vectors_aside: Optional[Tensor] = None
 
-        self.max_tokens = max_tokens
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.num_output_representations = num_output_representations
         self.dropout = torch.nn.Dropout(dropout)
@@ -284,10 +274,7 @@ class Elmo(torch.nn.Module):
             word_inputs = word_inputs.reshape(outer_shape.numel(), timesteps)
             if self._is_of_this_package:
                 rows, word_inputs = self._spelled(rows, word_inputs), None
-        if rows.size(0) * timesteps > self.max_tokens and self._may_read_in_pieces():
-            mixed, mask = self._mix_in_pieces(rows)
-        else:
-            mixed, mask = self._mix(rows, word_inputs)
+        mixed, mask = self._mix(rows, word_inputs)
         return {
             "elmo_representations": [
                 self.dropout(representation).reshape(*outer_shape, *representation.shape[1:])
@@ -347,40 +334,6 @@ class Elmo(torch.nn.Module):
             return bilm(character_ids)
         states = bilm.carried_states if isinstance(bilm, BiLM) and bilm.stateful else None
         return frozen(character_ids, states, keep_sentences=self._ran_in_training_mode)
-
-    def _may_read_in_pieces(self) -> bool:
-        # Carried states belong to rows, and layers are normalised over the whole batch.
-        return (
-            self._is_of_this_package
-            and not getattr(self._elmo_lstm, "stateful", False)
-            and not any(mix.do_layer_norm for mix in self.scalar_mixes)
-            and not torch.is_grad_enabled()
-        )
-
-    def _mix_in_pieces(self, character_ids: Tensor) -> Tuple[List[Tensor], Tensor]:
-        """As `_mix`, of at most `max_tokens` tokens at a time, or one row."""
-        num_marks = 2 if self.keep_sentence_boundaries else 0
-        # Checked as a whole, so that errors name the row in the batch.
-        words = mask_of(character_ids)
-        lengths = words.sum(dim=1)
-        num_rows, timesteps = words.shape
-        # Padding stands at the end.
-        mask = torch.nn.functional.pad(words, (num_marks, 0), value=True)
-        mixed: List[Tensor] = []
-        sorted_lengths, order = lengths.sort(descending=True, stable=True)
-        start = 0
-        while start < num_rows:
-            width = max(1, int(sorted_lengths[start]))
-            rows = order[start : start + max(1, self.max_tokens // width)]
-            start += len(rows)
-            piece, _ = self._mix(character_ids[rows, :width])
-            if not mixed:
-                mixed = [
-                    one.new_zeros(num_rows, timesteps + num_marks, one.size(2)) for one in piece
-                ]
-            for whole, part in zip(mixed, piece):
-                whole[rows, : part.size(1)] = part
-        return mixed, mask
 
 
 def _loaded_bilm(

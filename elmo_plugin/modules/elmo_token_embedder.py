@@ -13,7 +13,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.model_files import ORIGINAL
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.elmo import DEFAULT_MAX_TOKENS, Elmo
+from elmo_plugin.modules.elmo import Elmo
 
 # Number of words whose character ids are cached; 0.3 kB each.
 _MAX_SHARED_WORDS = 2**18
@@ -67,8 +67,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
 
     options_file, weight_file : `str`, optional (default = `"original"`, the paper's model)
         See `Elmo`. One name is enough for both, such as `elmo_mini`; leave out the other.
-    do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, top_layer_only, max_tokens,
-    inference
+    do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, top_layer_only, inference
         See `Elmo`.
     projection_dim : `int`, optional
         Width of a linear projection of the representations; by default there is none.
@@ -99,7 +98,6 @@ class ElmoTokenEmbedder(TokenEmbedder):
         namespace_to_cache: Optional[str] = None,
         stateful: bool = False,
         top_layer_only: bool = False,
-        max_tokens: int = DEFAULT_MAX_TOKENS,
         vocab: Optional[Vocabulary] = None,
         serialization_dir: Optional[str] = None,
         **inference: Any,
@@ -123,7 +121,6 @@ class ElmoTokenEmbedder(TokenEmbedder):
             scalar_mix_parameters=scalar_mix_parameters,
             stateful=stateful,
             top_layer_only=top_layer_only,
-            max_tokens=max_tokens,
             serialization_dir=serialization_dir,
             **inference,
         )

@@ -24,8 +24,6 @@ from tests.conftest import (
 
 # docs/from_allennlp.md, "What differs".
 ALLENNLP_ACCURACY = 1e-5
-# Of sentences in any batch: `ElmoEmbedder`.
-BATCH_ACCURACY = 1e-5
 
 VOCABULARY = ["@@PADDING@@", "the", "naïve", "日本語"]
 
@@ -268,52 +266,12 @@ class TestStateDict:
             elmo.load_state_dict(Elmo(*bilm_files, 1).state_dict())
 
 
-class TestInPieces:
-    """Batches of more than `max_tokens`."""
-
-    @pytest.mark.parametrize("max_tokens", [1, 7, 24])
-    @pytest.mark.parametrize("arguments", ["defaults", "kept boundaries"])
-    def test_the_result_is_that_of_the_whole_batch(
-        self, arguments: str, max_tokens: int, bilm_files: BiLMFiles, shapes_run: list
-    ) -> None:
-        character_ids = batch_to_ids([*SENTENCES, [], *SENTENCES[::-1], ["one"]])
-        elmo = Elmo(*bilm_files, 2, max_tokens=max_tokens, **ARGUMENTS[arguments]).eval()
-        whole = elmo(character_ids)  # with gradients, for the mixes
-        shapes_run.clear()
-        with torch.no_grad():
-            pieces = elmo(character_ids)
-        assert len(shapes_run) > 1
-        assert all(shape[0] * shape[1] <= max_tokens or shape[0] == 1 for shape in shapes_run)
-        assert torch.equal(pieces["mask"], whole["mask"])
-        for ours, expected in zip(pieces["elmo_representations"], whole["elmo_representations"]):
-            torch.testing.assert_close(ours, expected.detach(), rtol=0, atol=BATCH_ACCURACY)
-
-    @pytest.mark.parametrize("arguments", [{"stateful": True}, {"do_layer_norm": True}], ids=str)
-    def test_what_depends_on_the_batch_is_read_at_once(
-        self, arguments: Dict[str, Any], bilm_files: BiLMFiles
-    ) -> None:
-        results = []
-        for max_tokens in (1, 10**6):
-            elmo = Elmo(*bilm_files, 1, max_tokens=max_tokens, **arguments).eval()
-            with torch.no_grad():
-                results.append(elmo(batch_to_ids(SENTENCES))["elmo_representations"][0])
-        # The same batch in one piece.
-        assert torch.equal(*results)
-
-    def test_an_error_names_the_row_of_the_batch(self, bilm_files: BiLMFiles) -> None:
-        character_ids = batch_to_ids([["a", "b"], ["c", "d", "e"], ["f", "g"]])
-        character_ids[2, 0] = 0
-        with torch.no_grad(), pytest.raises(ValueError, match="Row 2 has padding"):
-            Elmo(*bilm_files, 1, max_tokens=3)(character_ids)
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
         ({"dropout": -0.1}, "dropout is -0.1, expected 0 to 1"),
         ({"dropout": 1.5}, "dropout is 1.5, expected 0 to 1"),
         ({"num_output_representations": 0}, "num_output_representations is 0"),
-        ({"max_tokens": 0}, "max_tokens is 0, expected at least 1"),
         ({"top_layer_only": "false"}, "top_layer_only is 'false', expected true or false"),
         ({"vocab_to_cache": []}, "vocab_to_cache is an empty list"),
         ({"requires_grad": True, "precision": "int8"}, "precision is 'int8' with requires_grad"),
