@@ -40,7 +40,8 @@ _ITEMS_NOTE = (
 )
 _UNCOUNTED_NOTE = (
     "No interval over items: of {runs} there is no model.tar.gz that can be loaded, or its model does not "
-    "count {metric} by item, or there are fewer than {min_items} items."
+    "count {metric} by item, or its ELMo normalises layers over a batch (do_layer_norm), or there are fewer "
+    "than {min_items} items."
 )
 _NOT_COVERED_NOTE = (
     "No interval covers the choice of the training data, or pretraining: each biLM is one run of it. Where "

@@ -1,6 +1,6 @@
 // Coreference on OntoNotes (CoNLL-2012) with ELMo at the input. Not run here.
 // The paper (NAACL 2018, table 1) reports 70.4 on test, the mean F1 of MUC, B-cubed and CEAF, and 67.2 without ELMo
-// (coref_baseline.jsonnet), one model each. AllenNLP's run without ELMo: 63.0.
+// (placement none), one model each. AllenNLP's run without ELMo: 63.0.
 //
 //   export COREF_DATA=...     a folder with the folders train, development and test, which hold *.gold_conll
 //   export WORD_VECTORS=...   300-dimensional word vectors in GloVe's text format (file or URL), case kept

@@ -1,7 +1,7 @@
 // The task model elmo_squad_small, which scripts/task_model.sh makes of this config on two CPU cores: question answering
 // with ELMo as the only input, so that the archive is small.
 //
-//   export SQUAD_DATA=...    a folder with train-v1.1.json, dev-v1.1.json and test-v1.1.json
+//   export SQUAD_DATA=...    a folder with train-v1.1.json and dev-v1.1.json
 //   export ELMO=elmo_small   a biLM that comes with this package, or a folder with options.json and weights.hdf5
 //   allennlp train training_configs/elmo_squad_small.jsonnet -s runs/squad --include-package elmo_plugin
 local elmo = import 'lib/elmo.libsonnet';

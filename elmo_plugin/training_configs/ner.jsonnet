@@ -1,6 +1,6 @@
 // Named entity recognition on CoNLL-2003 with ELMo at the input. Not run here.
 // The paper (NAACL 2018, table 1) reports test F1 92.22 +- 0.10 over 5 seeds, and 90.15 without ELMo
-// (ner_baseline.jsonnet). AllenNLP's runs: 92.51 (one seed) and 89.91 +- 0.35.
+// (placement none). AllenNLP's runs: 92.51 (one seed) and 89.91 +- 0.35.
 //
 //   export NER_DATA=...       a folder with eng.train, eng.testa and eng.testb
 //   export WORD_VECTORS=...   50-dimensional word vectors in GloVe's text format (file or URL)

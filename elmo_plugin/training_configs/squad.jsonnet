@@ -1,6 +1,6 @@
 // Question answering on SQuAD 1.1 with ELMo at the input and the output of the shared GRU. Not run here.
 // The paper (NAACL 2018, tables 1 to 3) reports F1 85.6 on dev and 85.8 on the hidden test set, and 80.8 and 81.1
-// without ELMo (squad_baseline.jsonnet), one run each.
+// without ELMo (placement none), one run each.
 //
 //   export SQUAD_DATA=...     a folder with train-v1.1.json and dev-v1.1.json
 //   export WORD_VECTORS=...   300-dimensional word vectors, case kept: GloVe 840B (file or URL)

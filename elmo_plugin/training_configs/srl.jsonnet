@@ -1,5 +1,5 @@
 // Semantic role labelling on OntoNotes (CoNLL-2012) with ELMo at the input. Not run here.
-// The paper (NAACL 2018, table 1) reports test F1 84.6, and 81.4 without ELMo (srl_baseline.jsonnet). Dev F1 by
+// The paper (NAACL 2018, table 1) reports test F1 84.6, and 81.4 without ELMo (placement none). Dev F1 by
 // place (table 3): input 84.7, both 84.3, output 80.9. AllenNLP's model: 84.9 (srl-model-2018.05.25).
 //
 //   export SRL_DATA=...       a folder with the folders train, development and test, each with *.gold_conll

@@ -1,6 +1,6 @@
 // Sentiment of sentences in five classes on the Stanford Sentiment Treebank with ELMo at the input and the output
 // of the biLSTM. Not run here. The paper (NAACL 2018, table 1) reports test accuracy 54.7 +- 0.5 over 5 seeds, and
-// 51.4 without ELMo (sst_baseline.jsonnet). A user of AllenNLP's BCN of that time got 53.2.
+// 51.4 without ELMo (placement none). A user of AllenNLP's BCN of that time got 53.2.
 //
 //   export SST_DATA=...       a folder with train.txt, dev.txt and test.txt, one tree per line
 //   export WORD_VECTORS=...   300-dimensional GloVe 840B in its text format (file or URL)

@@ -138,13 +138,13 @@ def trainable(model: Model) -> Dict[str, Parameter]:
     return {name: value for name, value in model.named_parameters() if value.requires_grad}
 
 
-@pytest.mark.parametrize("name, num_mix_weights", [("snli", 6), ("snli_baseline", 0)])
+@pytest.mark.parametrize("placement, num_mix_weights", [("both", 6), ("none", 0)])
 def test_l2_is_on_mix_weights_and_on_weight_matrices_of_layers(
-    name: str, num_mix_weights: int, tmp_path: Path
+    placement: str, num_mix_weights: int, tmp_path: Path
 ) -> None:
-    model = published_model(
-        tmp_path, name, **{"model.text_encoder.elmo.requires_grad": bool(num_mix_weights)}
-    )
+    elmo = {"placement": placement, "requires_grad": bool(num_mix_weights)}
+    overrides = {f"model.text_encoder.elmo.{key}": value for key, value in elmo.items()}
+    model = published_model(tmp_path, "snli", **overrides)
     parameters = trainable(model)
     with torch.no_grad():
         for parameter in parameters.values():

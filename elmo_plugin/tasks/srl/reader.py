@@ -109,9 +109,9 @@ class ArgumentColumn:
 @DatasetReader.register("elmo_srl")
 class SrlReader(TaskReader):
     """
-    Reads the `*.gold_conll` files of CoNLL-2012, a file or all below a folder: columns of a word number 3
-    (from 0), its lemma and frameset if it is a predicate (6 and 7), and from number 11 on the arguments of
-    each predicate of the sentence.
+    Reads the `*.gold_conll` files of CoNLL-2012, a file or all below a folder: the columns of a word
+    number 3 (from 0), its lemma if it is a predicate (6), and from number 11 on the arguments of each
+    predicate of the sentence.
 
     Each predicate of each sentence is an instance with the fields `tokens`, `predicate_indicator` (1 at the
     predicate's word, 0 elsewhere), `tags` (BIO), `predicates` (1 at each predicate of the sentence; -1

@@ -18,8 +18,8 @@
     [if 'test' in data then 'evaluate_on_test']: true,
   },
 
-  // Batches of texts of similar length, of the fields in `sorting_keys`: what stands in a batch changes no result. So
-  // `allennlp evaluate` reads the longest texts last; `elmo predict` answers in the order of the file.
+  // Batches of texts of similar length, of the fields in `sorting_keys`: what stands in a batch changes no result, unless
+  // ELMo normalises layers over it (`do_layer_norm`, SNLI). So `allennlp evaluate` reads the longest texts last; `elmo predict` answers in the order of the file.
   loaders(batch_size, sorting_keys):: {
     local sampler = { batch_size: batch_size, sorting_keys: sorting_keys },
     data_loader: { batch_sampler: sampler { type: 'bucket' } },
