@@ -64,7 +64,7 @@ def run_batch(
     )
     if states is not None:
         states.keep(final_states, packing)
-    # Twice: all layers have the same width.
+    # The token representation has no direction: it is repeated to the width of both.
     packed = [torch.cat([tokens, tokens], dim=1)]
     for forward_output, backward_output in layers:
         backward_output = backward_output.index_select(0, packing.reverse)
@@ -276,6 +276,8 @@ class Packing:
     @classmethod
     def from_lengths(cls, lengths: Tensor, timesteps: int) -> "Packing":
         """
+        Pack rows of these lengths.
+
         # Parameters
 
         lengths : `Tensor`
@@ -364,8 +366,8 @@ class CarriedStates:
     def initial(self, packing: Packing, like: Tensor) -> Optional[List[State]]:
         """
         Return for each LSTM the states to start a batch from, longest row first, on the device of `like` and
-        with its type, but in no less than float32: under autocast only products are made in less. `None` for
-        zeros.
+        with its type, but at least float32, since autocast lowers only products. Return `None` if all rows
+        start from zeros.
         """
         if self.states is None:
             return None

@@ -1,7 +1,8 @@
 """
 The instructions of the processor that this package may use.
 
-To imitate a processor with fewer instructions, hide them from this package, torch and oneDNN:
+To imitate an x86-64 processor with fewer instructions on Linux, hide them from this package, torch and
+oneDNN:
 
     ELMO_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 python ...
 """

@@ -29,8 +29,7 @@ from elmo_plugin.embedding.sentences import TextInput
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName, is_unicode
 
-# Size of vectors to read ahead: 21,845 tokens of the paper's model. Sentences of ordinary length stay below
-# it.
+# Size of vectors to read ahead: 21,845 tokens of the paper's model.
 BYTES_AHEAD = 2**28
 
 

@@ -86,7 +86,7 @@ class OutputFormat(ABC):
     # Of a class: the name of the format, in `FORMATS`, and the endings of outputs.
     name: ClassVar[str]
     endings: ClassVar[Tuple[str, ...]]
-    # Whether the output is a folder, and whether it holds the file of each sentence.
+    # Whether the output is a folder, and whether it holds the name of the input file of each sentence.
     is_folder: ClassVar[bool] = True
     holds_sources: ClassVar[bool] = False
     # Ending of the names of parts.

@@ -115,7 +115,8 @@ class WordForBlank(NamedTuple):
     forward: float  # its log-probability after the tokens before the blank
     backward: float  # and before those after it
     # The product of both probabilities, divided by the sum of these products over all words of the
-    # vocabulary that can be offered: those without `<S>`, `</S>` or `<UNK>` in them, in any case.
+    # vocabulary that can be offered: those without `<S>`, `</S>` or `<UNK>` in them, in capital or small
+    # letters.
     probability: float
 
 

@@ -78,7 +78,7 @@ def prepare_text(
     # Parameters
 
     heldout_sources
-        If there are none, sentences of the text are held out, at most 2,000 and a twentieth: from whole
+        If there are none, sentences of the text are held out, at most 2,000 and at most 5 %: from whole
         files, drawn at random, if there are at least 20; otherwise the last sentences.
     max_vocabulary : `int`
         Entries of the vocabulary, with the special ones. Words that occur less than three times are left out

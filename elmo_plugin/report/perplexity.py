@@ -30,8 +30,8 @@ _DIRECTIONS = ("", "forward ", "backward ")  # of perplexities, in the names of 
 _PERPLEXITIES = [f"{way}{when}" for way in _DIRECTIONS for when in ("before", "after")]
 _NOTE = (
     "Perplexity on held-out text of the task: exact, over the whole vocabulary, the mean of both directions. "
-    "After: at the end of the best epoch, the mean over seeds. std: of the sample, over seeds. Each sentence "
-    "counts once. Minutes: of training and validation."
+    "After: at the end of the best epoch, the mean over seeds. std: of the sample, over seeds. Repeated "
+    "sentences are removed. Minutes: of training and validation."
 )
 
 

@@ -143,7 +143,7 @@ class VectorsOptions(TaskOptions):
     ELMo has no control.
 
     Comparisons that this report plans have a p-value, corrected for their number by Holm: word vectors and
-    each biLM against no vectors, and both together against word vectors alone, of either width.
+    each biLM alone against no vectors, and both together against word vectors alone, of either width.
 
     examples:
       export NER_DATA=data/ner ELMO=elmo_mini

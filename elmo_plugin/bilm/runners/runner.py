@@ -35,7 +35,7 @@ class Runner(ABC):
     prepared : `Sequence[Any]`
         The layers of the forward direction, then those of the backward direction, as the runner packs them.
     run : `Callable[[Tuple[Any, Any], List[LayerInput]], List[LayerOutput]]`
-        Runs the two directions of one.
+        Runs both directions of one layer.
     """
 
     name: str
