@@ -6,8 +6,9 @@ import sys
 from collections import Counter, deque
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional
 
+from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.neighbors import (
     Occurrence,
@@ -35,7 +36,7 @@ from elmo_plugin.pretraining.plan import (
 )
 from elmo_plugin.pretraining.process import measured_speed, train
 from elmo_plugin.pretraining.progress import METRICS_BEFORE_NAME, PROGRESS_NAME, last_progress
-from elmo_plugin.pretraining.starting_point import starting_files
+from elmo_plugin.pretraining.starting_point import StartingPoint, load_start, save_bilm
 from elmo_plugin.pretraining.text import HELDOUT_NAME, prepare_text
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 # In the folder of each training: that this command wrote it.
 MARK_NAME = "made_by_elmo_pretrain"
+# The biLM that it starts from, in bilm-tf's form.
+START_NAME = "start"
 NUM_SHOWN_WORDS, MAX_COUNT_OF_SHOWN_WORDS, TOKENS_AROUND = 3, 20, 10
 
 
@@ -129,11 +132,11 @@ def _prepare(options: "PretrainOptions", folder: Path) -> None:
     sources = find_sources(options.text, input_options, options.output)
     heldout = find_sources(options.heldout, input_options) if options.heldout else []
     check_apart(sources, heldout, "--heldout")
-    start = starting_files(options.from_) if options.from_ else None
-    _check_not_inside([*sources, *heldout], start.files.values() if start else [], folder)
+    start = _checked_start(options.from_) if options.from_ else None
+    _check_not_inside([*sources, *heldout], options.from_, folder)
     size = options.chosen_size
     words = start and start.words
-    name = start and start.name
+    name = start and START_NAME
     settings = Settings(size, name, words is not None, options.chosen_hours, options.epochs)
     config = base_config(settings)
     if any((folder / name).exists() for name in (PLAN_NAME, RUN_NAME)):
@@ -143,7 +146,8 @@ def _prepare(options: "PretrainOptions", folder: Path) -> None:
                 deque(source.texts(), maxlen=0)
     _remove_training(folder)
     if start is not None:
-        start.copy_to(folder)
+        save_bilm(start, folder / START_NAME)
+        start = None  # not in memory during the training
     max_vocabulary = SIZES[size].max_vocabulary if size in SIZES else MAX_VOCABULARY
     text = prepare_text(sources, heldout, folder, max_vocabulary, words)
     fit_to_text(config, settings, text)
@@ -155,12 +159,34 @@ def _prepare(options: "PretrainOptions", folder: Path) -> None:
     plan.to_file(folder / PLAN_NAME, options.plan_arguments())
 
 
+def _checked_start(name: str) -> StartingPoint:
+    """
+    Load the biLM that a training starts from.
+
+    # Raises
+
+    `ConfigurationError` if it cannot be loaded or trained, or if it has a softmax, but not the words of that.
+    """
+    start = load_start(name)
+    if start.bilm.options.is_many_langs:
+        raise ConfigurationError(
+            f"--from: {name} is a model of ELMoForManyLangs, which cannot be trained, expected another biLM. "
+            "Give one, or train a new one: leave out --from."
+        )
+    if start.softmax is not None and start.words is None:
+        raise ConfigurationError(
+            f"--from: {name} has a softmax, but no {VOCABULARY_NAME} beside its weights, expected the words "
+            "that it predicts. Add the file, or give the archive of its training."
+        )
+    return start
+
+
 def _check_not_inside(
-    sources: Iterable[SentenceSource], files: Iterable[Path], folder: Path
+    sources: Iterable[SentenceSource], start: Optional[str], folder: Path
 ) -> None:
     """Refuse input in the folder of the training, whose content is replaced."""
     paths = [Path(source.name) for source in sources if source.is_file]
-    for path in [*paths, *files]:
+    for path in [*paths, *map(Path, [start] if start else [])]:
         if path.resolve().is_relative_to(folder.resolve()):
             raise ConfigurationError(
                 f"OUTPUT: the input {path} is inside of {folder}, which this training replaces, expected "

@@ -10,25 +10,18 @@ from typing import Any, Dict, List, Optional, Sequence, Union
 
 import torch
 from allennlp.common import Params
-from allennlp.models import Model
 
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.bilm.softmax import BIAS, SOFTMAX_GROUP, WEIGHT
-from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.compat.archives import archive_files, opened_archive, save_archive
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import replaced_file, replaced_files
+from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName, read_json, read_text
-from elmo_plugin.pretraining.corpus import words_of
-from elmo_plugin.pretraining.model import BiLMTrainingModel
-from elmo_plugin.pretraining.starting_point import bilm_in
+from elmo_plugin.pretraining.starting_point import BILM_NAMES, save_bilm, start_in
 
 logger = logging.getLogger(__name__)
 
 CARD_NAME = "README.md"
 METRICS_NAME = "metrics.json"
-_BILM_NAMES = ("options.json", "weights.hdf5", VOCABULARY_NAME)
 _METRICS_CONTENT = "metrics as `allennlp evaluate --output-file` writes them"
 _BEST = "best_validation_"
 
@@ -58,7 +51,7 @@ def export_model(
     """
     folder = Path(output_folder)
     card_file = folder / CARD_NAME
-    paths = archive_files(folder) if task_model else [folder / name for name in _BILM_NAMES]
+    paths = archive_files(folder) if task_model else [folder / name for name in BILM_NAMES]
     existing = [str(path) for path in [*paths, card_file] if path.exists()]
     if existing and not overwrite:
         raise ConfigurationError(
@@ -73,37 +66,19 @@ def export_model(
     if task_model:
         paths = save_archive(archive, folder, dtype)
     else:
-        exported = bilm = bilm_in(archive.model, str(archive_file))
-        if bilm.options.is_many_langs:
+        trained = start_in(archive.model, str(archive_file))
+        exported = trained.bilm
+        if exported.options.is_many_langs:
             raise ConfigurationError(
                 f"{archive_file}: its biLM is a model of ELMoForManyLangs, expected one that can be written "
                 "in bilm-tf's form. Use the folder that it came from, or give --task-model."
             )
-        paths = _save_bilm(bilm, archive.model, folder, dtype)
+        paths = save_bilm(trained, folder, dtype)
     with replaced_file(card_file) as new_card:
         card = _model_card(name, license, text, archive_file, archive.config, exported, all_scores)
         new_card.write_text(card, encoding="utf-8")
     logger.info("Exported %s to %s.", archive_file, folder)
     return [*paths, card_file]
-
-
-def _save_bilm(bilm: BiLM, model: Model, folder: Path, dtype: str) -> List[Path]:
-    options_file, weight_file, vocabulary_file = paths = [folder / name for name in _BILM_NAMES]
-    folder.mkdir(parents=True, exist_ok=True)
-    if not isinstance(model, BiLMTrainingModel):
-        save_model(bilm, options_file, weight_file, dtype)
-        vocabulary_file.unlink(missing_ok=True)  # of another model
-        return [options_file, weight_file]
-    softmax = model.softmax.exact()
-    datasets = {
-        f"{SOFTMAX_GROUP}/{WEIGHT}": softmax.weight,
-        f"{SOFTMAX_GROUP}/{BIAS}": softmax.bias,
-    }
-    # Together: with other words, a softmax would give wrong probabilities.
-    with replaced_files(weight_file, vocabulary_file, options_file) as (weights, words, options):
-        LMVocabulary(words_of(model.vocab)).to_file(words)
-        save_model(bilm, options, weights, dtype, datasets)
-    return paths
 
 
 def _model_card(

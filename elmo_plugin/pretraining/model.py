@@ -197,7 +197,7 @@ class BiLMTrainingModel(Model):
                 start = start_from_archive(archive_file)
             else:
                 start = start_from_files(options_file, weight_file)
-            bilm = start.bilm
+            bilm = start.bilm.requires_grad_(True)
         built_softmax = softmax.construct(
             num_words=len(words_of(vocab)), input_dim=bilm.options.projection_dim
         )

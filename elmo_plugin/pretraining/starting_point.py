@@ -1,8 +1,7 @@
 """The starting point of a biLM's training: the weights of another biLM, and its softmax if it has one."""
 
-import shutil
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
 import torch
 from allennlp.data import Vocabulary
@@ -10,16 +9,17 @@ from allennlp.models import Model
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.bilm.model_files import is_pretrained, resolve_model_files
-from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, softmax_of
-from elmo_plugin.bilm.weights import read_group
+from elmo_plugin.bilm.model_files import is_task_model, resolve_model_files
+from elmo_plugin.bilm.softmax import BIAS, SOFTMAX_GROUP, WEIGHT, ExactSoftmax, softmax_of
+from elmo_plugin.bilm.weights import read_group, save_model
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.output import replaced_files
 from elmo_plugin.files.text import FileName
 from elmo_plugin.pretraining.corpus import first_difference, words_of
 from elmo_plugin.pretraining.softmax import LMSoftmax
 
-_START_NAME = "start"  # the folder of the copy in that of the training
+BILM_NAMES = ("options.json", "weights.hdf5", VOCABULARY_NAME)
 
 
 class StartingPoint(NamedTuple):
@@ -51,14 +51,21 @@ class StartingPoint(NamedTuple):
         )
 
 
+def load_start(name: str) -> StartingPoint:
+    """Load a biLM by the name of an archive or task model, or by one that names both files."""
+    is_archive = name.endswith(".tar.gz") or is_task_model(name)
+    return start_from_archive(name) if is_archive else start_from_files(name, None)
+
+
 def start_from_files(
     options_file: Optional[FileName], weight_file: Optional[FileName]
 ) -> StartingPoint:
     """Load files in bilm-tf's form. `vocab.txt` beside the weights has the words of their softmax."""
     options_path, weight_path = resolve_model_files(options_file, weight_file)
-    bilm = BiLM.from_files(options_path, weight_path).requires_grad_(True)
+    bilm = BiLM.from_files(options_path, weight_path)
     name = str(weight_file or options_file)
-    datasets = read_group(weight_path, SOFTMAX_GROUP)
+    # Models of ELMoForManyLangs are in no HDF5 file, and have no softmax.
+    datasets = {} if bilm.options.is_many_langs else read_group(weight_path, SOFTMAX_GROUP)
     if not datasets:
         return StartingPoint(name, bilm, None, None)
     vocabulary_path = weight_path.with_name(VOCABULARY_NAME)
@@ -68,16 +75,14 @@ def start_from_files(
 
 def start_from_archive(archive_file: FileName) -> StartingPoint:
     """Load an archive of a pretrained biLM with its softmax, or of a task model that contains one biLM."""
-    model = opened_archive(archive_file).model
-    bilm = bilm_in(model, str(archive_file)).requires_grad_(True)
-    softmax = getattr(model, "softmax", None)
-    if not isinstance(softmax, LMSoftmax):
-        return StartingPoint(str(archive_file), bilm, None, None)
-    return StartingPoint(str(archive_file), bilm, softmax.exact(), words_of(model.vocab))
+    return start_in(opened_archive(archive_file).model, str(archive_file))
 
 
-def bilm_in(model: Model, archive_file: str) -> BiLM:
-    """Return the only biLM in a model. Raise `ConfigurationError` if there is none, or several."""
+def start_in(model: Model, archive_file: str) -> StartingPoint:
+    """
+    Return the only biLM in a model, with its softmax if it was pretrained. Raise `ConfigurationError` if
+    there is none, or several.
+    """
     found = [(name, module) for name, module in model.named_modules() if isinstance(module, BiLM)]
     if len(found) != 1:
         names = ", ".join(name for name, _ in found) or "none"
@@ -85,57 +90,30 @@ def bilm_in(model: Model, archive_file: str) -> BiLM:
             f"{archive_file}: the model holds {len(found)} biLMs ({names}), expected one. Give the archive "
             "of a pretrained biLM, or of a task model with one ELMo."
         )
-    return found[0][1]
+    bilm = found[0][1]
+    softmax = getattr(model, "softmax", None)
+    if not isinstance(softmax, LMSoftmax):
+        return StartingPoint(archive_file, bilm, None, None)
+    return StartingPoint(archive_file, bilm, softmax.exact(), words_of(model.vocab))
 
 
-class StartingFiles(NamedTuple):
+def save_bilm(start: StartingPoint, folder: Path, dtype: str = "float32") -> List[Path]:
     """
-    The biLM that a training starts from.
-
-    # Parameters
-
-    name : `str`
-        As the config of the training names it: its own name, or that of the copy that `copy_to` makes.
-    words : `List[str]`, optional
-        The words that its softmax predicts, if it has a softmax.
-    files : `Dict[str, Path]`
-        What is copied, under these names. None, if it is a biLM of this package.
+    Write a biLM in bilm-tf's form, with its softmax and the words of that, if it has a softmax. Return the
+    paths.
     """
-
-    name: str
-    words: Optional[List[str]]
-    files: Dict[str, Path]
-
-    def copy_to(self, folder: Path) -> None:
-        """Copy the files into the folder of a training."""
-        target = folder / _START_NAME
-        if self.files:
-            target.mkdir(parents=True, exist_ok=True)
-            if self.words is not None:
-                LMVocabulary(self.words).to_file(target / VOCABULARY_NAME)
-        for name, path in self.files.items():
-            shutil.copyfile(path, target / name)
-
-
-def starting_files(name: str) -> StartingFiles:
-    """
-    Find the biLM that a training starts from, and load it, to check it.
-
-    # Raises
-
-    `ConfigurationError` if it cannot be loaded, or if it has a softmax, but not the words of that.
-    """
-    is_archive = name.endswith(".tar.gz")
-    start = start_from_archive(name) if is_archive else start_from_files(name, None)
-    if start.softmax is not None and start.words is None:
-        raise ConfigurationError(
-            f"--from: {name} has a softmax, but no {VOCABULARY_NAME} beside its weights, expected the words "
-            "that it predicts. Add the file, or give the archive of its training."
-        )
-    if is_pretrained(name):
-        return StartingFiles(name, start.words, {})
-    if is_archive:
-        files = {"model.tar.gz": Path(name)}
-        return StartingFiles(f"{_START_NAME}/model.tar.gz", start.words, files)
-    files = dict(zip(("options.json", "weights.hdf5"), resolve_model_files(name, None)))
-    return StartingFiles(_START_NAME, start.words, files)
+    options_file, weight_file, vocabulary_file = paths = [folder / name for name in BILM_NAMES]
+    folder.mkdir(parents=True, exist_ok=True)
+    if start.softmax is None or start.words is None:
+        save_model(start.bilm, options_file, weight_file, dtype)
+        vocabulary_file.unlink(missing_ok=True)  # of another model
+        return [options_file, weight_file]
+    datasets = {
+        f"{SOFTMAX_GROUP}/{WEIGHT}": start.softmax.weight,
+        f"{SOFTMAX_GROUP}/{BIAS}": start.softmax.bias,
+    }
+    # Together: with other words, a softmax would give wrong probabilities.
+    with replaced_files(weight_file, vocabulary_file, options_file) as (weights, words, options):
+        LMVocabulary(start.words).to_file(words)
+        save_model(start.bilm, options, weights, dtype, datasets)
+    return paths

@@ -13,8 +13,8 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.corpus import check_apart, find_corpus
 from elmo_plugin.pretraining.progress import METRICS_BEFORE_NAME
-from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
-from elmo_plugin.report.probes import check_model_is_named, is_archive
+from elmo_plugin.pretraining.starting_point import load_start
+from elmo_plugin.report.probes import check_model_is_named
 from elmo_plugin.report.runs import METRICS_NAME, RunOptions, read_metrics, train
 from elmo_plugin.report.tables import FAILED, Part, Report, check_option, settings_of, write_report
 from elmo_plugin.report.variants import Experiment, check_name, for_file_names
@@ -136,7 +136,7 @@ def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
 
 def write_vocabulary(name: str, folder: Path) -> Path:
     """Write the vocabulary of a biLM's softmax, without which perplexity is not defined."""
-    start = start_from_archive(name) if is_archive(name) else start_from_files(name, None)
+    start = load_start(name)
     if start.softmax is None or start.words is None:
         missing = f"no {VOCABULARY_NAME} beside its weights" if start.softmax else "no softmax"
         raise ConfigurationError(

@@ -9,12 +9,11 @@ from allennlp.common.tqdm import Tqdm
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.bilm.model_files import is_task_model, model_choices
-from elmo_plugin.compat.archives import opened_archive
+from elmo_plugin.bilm.model_files import model_choices
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.embedding.elmo_embedder import DeviceOptions, checked_device
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining.starting_point import bilm_in
+from elmo_plugin.pretraining.starting_point import load_start
 from elmo_plugin.report.figures import draw_layers
 from elmo_plugin.report.tables import (
     Part,
@@ -98,11 +97,6 @@ class Probe(NamedTuple):
     paper: Dict[str, float]  # by layer
 
 
-def is_archive(name: str) -> bool:
-    """Return whether a name is that of an archive of AllenNLP."""
-    return name.endswith(".tar.gz") or is_task_model(name)
-
-
 def check_model_is_named(models: Sequence[str]) -> None:
     """Raise `ConfigurationError` without a name."""
     if not models:
@@ -113,9 +107,7 @@ def check_model_is_named(models: Sequence[str]) -> None:
 
 def load_bilm(name: str) -> BiLM:
     """Load a biLM from its files or from an archive."""
-    if is_archive(name):
-        return bilm_in(opened_archive(name).model, name)
-    return BiLM.from_files(name)
+    return load_start(name).bilm.requires_grad_(False)
 
 
 def embed_sentences(

@@ -69,6 +69,7 @@ def error_of(words: str, capsys: Any, status: int = 2) -> str:
         ("in.txt tiny.jsonnet", "tiny.jsonnet is a file, expected a folder"),
         (f"{TEXT} out --size huge --epochs 1", "--size: huge is no config"),
         (f"{TEXT} out --from nothing", "nothing"),
+        (f"{TEXT} out --from {FIXTURES}/bilm/many_langs/words", "which cannot be trained"),
         (f"{TEXT} elmo_small --from elmo_small", "elmo_small is the name of the biLM to adapt"),
         (
             f"{FIXTURES}/lm out --heldout {FIXTURES}/lm/heldout.txt",

@@ -14,9 +14,9 @@ from allennlp.modules.elmo import Elmo as AllenNlpElmo
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.commands.main import main
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining import export
+from elmo_plugin.pretraining import starting_point
 from elmo_plugin.pretraining.export import export_model
-from elmo_plugin.pretraining.starting_point import bilm_in
+from elmo_plugin.pretraining.starting_point import start_in
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES, TINY_OPTIONS
 from tests.pretraining.conftest import FIXTURES, num_terms, train
@@ -78,7 +78,7 @@ def test_weights_and_the_words_of_another_model_are_never_together(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
-        context.setattr(export, "save_model", interrupted)
+        context.setattr(starting_point, "save_model", interrupted)
         export_model(archive_file, tmp_path, overwrite=True)
     assert {path.name for path in tmp_path.iterdir()} == set(names)
     assert all((tmp_path / name).read_text() == "old" for name in names)
@@ -132,4 +132,4 @@ def test_a_model_without_one_bilm_is_refused(names: List[str], found: str) -> No
     with pytest.raises(
         ConfigurationError, match=f"model.tar.gz: the model holds {found}, expected one"
     ):
-        bilm_in(model, "model.tar.gz")
+        start_in(model, "model.tar.gz")

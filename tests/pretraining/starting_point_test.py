@@ -12,6 +12,7 @@ from allennlp.models import Model, load_archive
 from elmo_plugin import BiLM
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.pretraining.starting_point import load_start, save_bilm
 from tests.closeness import assert_close
 from tests.conftest import BiLMFiles
 from tests.pretraining.conftest import FIXTURES, HELD_OUT, VOCABULARY_FILE, num_terms, train
@@ -49,6 +50,19 @@ def start_of(kind: str, pretrained: Path) -> Dict[str, str]:
         return {"archive_file": str(pretrained / "run" / "model.tar.gz")}
     names = {"options_file": "options.json", "weight_file": "weights.hdf5"}
     return {key: str(pretrained / "export" / name) for key, name in names.items()}
+
+
+@pytest.mark.parametrize("kind", ["archive", "files"])
+def test_a_start_that_is_saved_is_loaded_again(kind: str, pretrained: Path, tmp_path: Path) -> None:
+    names = {"archive": "run/model.tar.gz", "files": "export"}
+    start = load_start(str(pretrained / names[kind]))
+    save_bilm(start, tmp_path)
+    saved = load_start(str(tmp_path))
+    assert_same_bilm(saved.bilm, start.bilm)
+    assert saved.words == start.words == WORDS
+    assert saved.softmax is not None and start.softmax is not None
+    assert torch.equal(saved.softmax.weight, start.softmax.weight)
+    assert torch.equal(saved.softmax.bias, start.softmax.bias)
 
 
 @pytest.mark.parametrize("kind", ["archive", "files"])
