@@ -224,9 +224,9 @@ class PartialOutput:
     """The folder `OUTPUT.partial`: the parts of a run, and its settings."""
 
     def __init__(self, output: FileName) -> None:
-        if os.path.islink(output):
-            output = os.path.realpath(output)  # what the link points to is replaced
         self.output = Path(os.path.abspath(output))  # workers run in other folders
+        if self.output.is_symlink():
+            output = self.output = self.output.resolve()  # what the link points to is replaced
         self.folder = self.output.with_name(self.output.name + PARTIAL)
         self.name = f"{os.fspath(output)}{PARTIAL}"  # in errors: relative if `output` is
         self._run_file = self.folder / _RUN_NAME

@@ -83,8 +83,8 @@ class EmbeddingRun:
     input_options, output_options, batches, engine
         See their classes.
     sentences_per_part : `int`, optional (default = `2048`)
-        Maximum number of sentences in a part. The vectors of a part take at most 128 MiB, if they are more
-        than one sentence. A part of a stateful run is a batch.
+        Maximum number of sentences in a part. The vectors of a part take at most 128 MiB, if it has more than
+        one sentence and the biLM is not stateful.
 
     # Raises
 
@@ -146,6 +146,7 @@ class EmbeddingRun:
         format = self._format(embedder, layers)
         settings = self._settings(embedder, layers)
         with make_engine(embedder, self._engine_options) as engine, self._partial.locked():
+            has_resumable_parts = True  # of an earlier run, until this one begins
             try:
                 if self._options.resume and not self._partial.may_replace:
                     return self._complete_output(engine, settings)
@@ -155,6 +156,7 @@ class EmbeddingRun:
                     contents = self._contents(engine)
                 if not finished:
                     self._begin(settings)
+                    has_resumable_parts = not embedder.stateful
                 if contents:
                     self._check_space(format, finished, contents)
                 folder = self._partial.renamed_parts_folder()
@@ -172,7 +174,7 @@ class EmbeddingRun:
                 _check_unchanged(contents, contents_of_parts(parts))
                 return self._finish(format, settings, parts)
             except BaseException as error:
-                self._raise_with_outcome(error, resumable=not embedder.stateful)
+                self._raise_with_outcome(error, has_resumable_parts)
 
     def _complete_output(self, engine: Engine, settings: Dict[str, Any]) -> EmbeddedFile:
         """Check that the existing output is the one that this run would make, and return its size."""
@@ -227,9 +229,10 @@ class EmbeddingRun:
         if not stateful:
             max_tokens = max(1, BYTES_PER_PART // format.bytes_per_vector)
             return read_blocks(self._sources, self._sentences_per_part, max_tokens)
-        # States are carried by the position in a batch: a block is a batch, and all but the last are of one
-        # size.
-        return read_blocks(self._sources, self._batches.batch_size, max_tokens=None)
+        # States are carried by the position in a batch: all batches but the last are of one size.
+        batch_size = self._batches.batch_size
+        num_batches = max(self._sentences_per_part // batch_size, 1)
+        return read_blocks(self._sources, num_batches * batch_size, max_tokens=None)
 
     def _finish(
         self, format: OutputFormat, settings: Dict[str, Any], parts: List[Part]

@@ -372,7 +372,9 @@ def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:
     else:
         files = [Path(name) for name in glob.glob(one_input, recursive=True)]
         reason = f"there is no file {one_input}, and as a pattern it matches no file"
-    own = [] if output is None else [os.path.abspath(output), os.path.abspath(output) + PARTIAL]
+    # Of a link and of what it points to.
+    outputs = [] if output is None else [os.path.abspath(output), os.path.realpath(output)]
+    own = [*outputs, *(path + PARTIAL for path in outputs)]
     names = [
         str(file)
         for file in files

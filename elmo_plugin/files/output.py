@@ -38,7 +38,7 @@ def check_output_file(path: FileName, overwrite: bool, what: str = "output") -> 
 
 def check_output_folder(path: FileName, overwrite: bool) -> None:
     """Raise `ConfigurationError` as `check_output_file`, of a folder that is to be made or replaced."""
-    if Path(path).is_file():
+    if Path(path).exists() and not Path(path).is_dir():
         raise ConfigurationError(
             f"output: {path} is a file, expected a new folder. Give another path."
         )

@@ -53,8 +53,12 @@ class StartingPoint(NamedTuple):
 
 def load_start(name: str) -> StartingPoint:
     """Load a biLM by the name of an archive or task model, or by one that names both files."""
-    is_archive = name.endswith(".tar.gz") or is_task_model(name)
-    return start_from_archive(name) if is_archive else start_from_files(name, None)
+    return start_from_archive(name) if is_archive(name) else start_from_files(name, None)
+
+
+def is_archive(name: str) -> bool:
+    """Return whether a name is that of an archive of AllenNLP."""
+    return name.endswith(".tar.gz") or is_task_model(name)
 
 
 def start_from_files(

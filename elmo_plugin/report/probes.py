@@ -13,7 +13,7 @@ from elmo_plugin.bilm.model_files import model_choices
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.embedding.elmo_embedder import DeviceOptions, checked_device
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining.starting_point import load_start
+from elmo_plugin.pretraining.starting_point import is_archive, start_from_archive
 from elmo_plugin.report.figures import draw_layers
 from elmo_plugin.report.tables import (
     Part,
@@ -107,7 +107,7 @@ def check_model_is_named(models: Sequence[str]) -> None:
 
 def load_bilm(name: str) -> BiLM:
     """Load a biLM from its files or from an archive."""
-    return load_start(name).bilm.requires_grad_(False)
+    return start_from_archive(name).bilm if is_archive(name) else BiLM.from_files(name)
 
 
 def embed_sentences(

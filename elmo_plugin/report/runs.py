@@ -301,6 +301,7 @@ def _files_of(value: str) -> Dict[str, Path]:
     """Return the files that a value names, by their paths relative to it."""
     if is_pretrained(value):
         return {path.name: path for path in pretrained_files(value)}
+    value = os.path.expanduser(value)
     path = Path(value)
     files: Iterable[Path] = [path]
     if path.is_dir():

@@ -270,9 +270,9 @@ class TestErrors:
 
     def test_of_the_device(self, bilm_files: BiLMFiles) -> None:
         with pytest.raises(
-            ConfigurationError, match="device is 'mps', which torch cannot use here"
+            ConfigurationError, match="device is 'xpu', which torch cannot use here"
         ):
-            FrozenBiLM.from_files(*bilm_files, device="mps")
+            FrozenBiLM.from_files(*bilm_files, device="xpu")
 
     def test_of_bilms_whose_weights_do_not_say_all(self, bilm_files: BiLMFiles) -> None:
         def replace_projection(bilm: BiLM, module: torch.nn.Module) -> None:

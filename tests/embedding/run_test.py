@@ -114,8 +114,9 @@ def embed(embedder: Any, format: str = "hdf5", source: Any = "in.txt", **options
         layers = layer_choice(layers, options.pop("pool", None))
     size = options.pop("sentences_per_part", SENTENCES_PER_PART)
     input_options, batches, engine = map(given, (InputOptions, BatchOptions, EngineOptions))
+    output = options.pop("output", "out")
     output_options = OutputOptions(format=format, **options)
-    run = EmbeddingRun(source, "out", input_options, output_options, batches, engine, size)
+    run = EmbeddingRun(source, output, input_options, output_options, batches, engine, size)
     return run.embed(embedder, layers)
 
 
@@ -196,6 +197,11 @@ class TestBadInput:
             (lambda path: os.link("in.txt", path), {"overwrite": True}, "output: out is the input"),
             (Path.mkdir, {"overwrite": True}, "out is a folder, expected a file"),
             (os.mkfifo, {"overwrite": True}, "out is a device or a pipe"),
+            (
+                os.mkfifo,
+                {"format": "npy", "overwrite": True},
+                "out is a file, expected a new folder",
+            ),
             (
                 None,
                 {"source": os.fsdecode(b"\xff.txt")},
@@ -360,17 +366,19 @@ def test_what_a_link_points_to_is_replaced(
     Path("disk").mkdir()
     Path("out").rename("disk/vectors")
     os.symlink("disk/vectors", "out")
-    embed(embedder, format, overwrite=True)
-    assert Path("out").is_symlink() and os.listdir("disk") == ["vectors"]
-    assert contents() == expected
+    for ending in ("", "/") if Path("out").is_dir() else ("",):
+        embed(embedder, format, overwrite=True, output=f"out{ending}")
+        assert Path("out").is_symlink() and os.listdir("disk") == ["vectors"]
+        assert contents() == expected
 
 
+@pytest.mark.parametrize("stateful", [False, True])
 def test_sentences_are_checked_before_parts_are_removed(
-    interrupted: None, embedder: QuickEmbedder
+    stateful: bool, interrupted: None, bilm: FrozenBiLM
 ) -> None:
     Path("in.txt").write_text("a\n\nb\n")
     with pytest.raises(ConfigurationError, match="line 2 is blank"):
-        embed(embedder, overwrite=True)
+        embed(QuickEmbedder(bilm, stateful=stateful), overwrite=True)
     assert PartialOutput("out").parts_folder.num_parts == 2
 
 

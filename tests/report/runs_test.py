@@ -240,8 +240,11 @@ class TestRunFolder:
     def data(self, tmp_path: Path) -> Path:
         data = tmp_path / "data"
         (data / "documents").mkdir(parents=True)
-        for name in ("train.txt", "dev1.txt", "dev2.txt", "documents/a", "documents/b"):
+        (data / "elsewhere").mkdir()
+        names = ("train.txt", "dev1.txt", "dev2.txt", "documents/a", "documents/b", "elsewhere/c")
+        for name in names:
             (data / name).write_text(name)
+        (data / "documents" / "linked").symlink_to("../elsewhere")
         return data
 
     def config_on(self, data: Path, model_type: str = "x") -> Dict[str, Any]:
@@ -296,6 +299,7 @@ class TestRunFolder:
             (lambda data: (data / "dev2.txt").rename(data / "dev3.txt"), "validation_data_path"),
             (lambda data: (data / "documents" / "b").write_text("c"), "validation_data_path"),
             (lambda data: (data / "documents" / "b").unlink(), "validation_data_path"),
+            (lambda data: (data / "elsewhere" / "c").write_text("d"), "validation_data_path"),
         ],
     )
     def test_other_data_under_the_same_path_is_refused(
