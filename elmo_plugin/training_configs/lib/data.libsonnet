@@ -13,13 +13,14 @@
     numpy_seed: seed,
     pytorch_seed: seed,
     train_data_path: data.train,
-    validation_data_path: data.dev,
+    [if 'dev' in data then 'validation_data_path']: data.dev,
     [if 'test' in data then 'test_data_path']: data.test,
     [if 'test' in data then 'evaluate_on_test']: true,
   },
 
   // Batches of texts of similar length, of the fields in `sorting_keys`: what stands in a batch changes no result, unless
-  // ELMo normalises layers over it (`do_layer_norm`, SNLI). So `allennlp evaluate` reads the longest texts last; `elmo predict` answers in the order of the file.
+  // ELMo normalises layers over it (`do_layer_norm`, SNLI). So `allennlp evaluate` reads the longest texts last; `elmo
+  // predict` answers in the order of the file.
   loaders(batch_size, sorting_keys):: {
     local sampler = { batch_size: batch_size, sorting_keys: sorting_keys },
     data_loader: { batch_sampler: sampler { type: 'bucket' } },
