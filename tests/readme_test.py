@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,22 +13,17 @@ from tests.conftest import REPOSITORY
 from tests.markdown_blocks import code_blocks
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-TINY_BILM = REPOSITORY / "fixtures" / "bilm" / "tiny"
 
 
-@pytest.fixture(autouse=True)
-def folder_with_a_bilm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("options.json", "weights.hdf5"):
-        shutil.copy(TINY_BILM / name, tmp_path)
+def test_the_python_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_the_python_snippets_run(folder_with_a_bilm: Path) -> None:
     names: Dict[str, Any] = {}
     for snippet in code_blocks(README, "python"):
         exec(snippet.text, names)
-    assert names["result"]["elmo_representations"][0].shape == (2, 3, 16)
+    shape = tuple(names["result"]["elmo_representations"][0].shape)
+    assert re.search(
+        rf'\["elmo_representations"\]\[0\]\.shape +# {re.escape(str(shape))}: ', README
+    )
     tagged = names["predictor"].predict("Maria Lopez visited Oxford.")["tagged"]
     assert f'["tagged"]  # {tagged}\n' in README
 
