@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy
 import torch
@@ -234,6 +234,17 @@ def prepare_embedding(folder: Path) -> Trial:
     return trial
 
 
+def _interrupted_by(error: Optional[BaseException]) -> bool:
+    """
+    Return whether an interrupt led to an error: AllenNLP archives its best weights then, whose name it sets
+    before it writes them, and torch completes the file that it was writing. The user's interrupt reaches the
+    process that waits for the training too, whatever the training makes of its own.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
 @contextmanager
 def _training_in_this_process(folder: Path, name: str, argument: str) -> Iterator[Any]:
     """Replace `_running` of `elmo pretrain`, which starts another process."""
@@ -248,6 +259,8 @@ def _training_in_this_process(folder: Path, name: str, argument: str) -> Iterato
             force=argument == "--force",
         )
     except Exception as error:
+        if _interrupted_by(error):
+            raise KeyboardInterrupt from error
         process.returncode = 1
         with open(process_module.LOG_NAME, "a") as log:
             traceback.print_exception(error, file=log)

@@ -95,16 +95,9 @@ def run_disturbed(
         "interrupt": (COMPLETE, INTERRUPTED),
         "none": (COMPLETE, ERROR),
     }.get(disturbance.kind, (COMPLETE, ERROR))
-    known = (
-        # `shutil.rmtree` closes a folder again if the interrupt comes right after it has closed it.
-        os.strerror(errno.EBADF),
-        # AllenNLP names its best weights before they are written, and archives them when it is interrupted.
-        "best.th' does not exist, unable to archive model",
-        # torch completes its file in `__exit__`, whatever was interrupted before.
-        "inline_container.cc",
-    )
-    is_known = disturbance.kind == "interrupt" and any(error in message for error in known)
-    if status not in expected and not is_known:
+    # `shutil.rmtree` closes a folder again if the interrupt comes right after it has closed it.
+    is_closed_twice = disturbance.kind == "interrupt" and os.strerror(errno.EBADF) in message
+    if status not in expected and not is_closed_twice:
         raise BrokenPromise(f"{disturbance} ended with status {status}\n{message}")
     return Ended(status, message, Counts(*numbers))
 

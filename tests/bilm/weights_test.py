@@ -5,7 +5,7 @@ import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Type
 
 import h5py
 import numpy
@@ -171,16 +171,17 @@ def test_a_full_memory_is_not_reported_as_a_damaged_file(
         BiLM.from_files(*bilm_files)
 
 
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError, torch.cuda.OutOfMemoryError])
 def test_an_error_beside_the_file_is_not_reported_as_a_damaged_file(
-    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+    error: Type[Exception], bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when torch cannot allocate memory to pack a matrix."""
 
     def full(*unused: Any) -> Any:
-        raise RuntimeError("can't allocate memory")
+        raise error("can't allocate memory")
 
     monkeypatch.setattr("elmo_plugin.bilm.runners.reference_runner.product_by", full)
-    with pytest.raises(RuntimeError, match=r"^can't allocate memory$"):
+    with pytest.raises(error, match=r"^can't allocate memory$"):
         FrozenBiLM.from_files(*bilm_files, kernel="reference")
 
 
