@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import Counter
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Collection, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance
@@ -43,17 +43,24 @@ class ArgumentColumn:
 
     spans : `List[Span]`
         Spans that do not overlap: one `V`, and of the others the outer ones, without those that overlap `V`.
-        Of several spans `V`, it is the first one with a lemma; if none has one, the first.
+        Of several spans `V`, it is the one of the predicate's word.
     predicate_index : `Optional[int]`
-        The predicate's word: the first word with a lemma in the `V` span, which is longer than the word if
-        there is a particle (`carry out`); if no word has a lemma, the first. `None` if there is no `V`.
-        Lemmas elsewhere are ignored: OntoNotes also has them on words that have a word sense but are not
-        predicates.
+        The predicate's word: the first word with a lemma in a `V` span, which is longer than the word if
+        there is a particle (`carry out`); if no word has a lemma, the first of the span. `None` if there is
+        no `V`. Lemmas elsewhere are ignored: OntoNotes also has them on words that have a word sense but are
+        not predicates.
     oddities : `List[str]`
         A description of each span that was left out, and of a predicate without a lemma.
+
+    # Parameters
+
+    of_others : `Collection[int]`, optional (default = `()`)
+        Predicates of other columns, which are this one's only if it has no other word to choose.
     """
 
-    def __init__(self, sentence: Conll2012Sentence, number: int) -> None:
+    def __init__(
+        self, sentence: Conll2012Sentence, number: int, of_others: Collection[Optional[int]] = ()
+    ) -> None:
         self.sentence = sentence
         self.number = number
         self.spans: List[Span] = []
@@ -69,7 +76,9 @@ class ArgumentColumn:
                 for index in range(span.start, span.end)
                 if lemmas[index] != _NO_LEMMA
             ]
-            self.predicate_index, predicate = [*with_lemma, (predicates[0].start, predicates[0])][0]
+            candidates = with_lemma or [(span.start, span) for span in predicates]
+            free = [(index, span) for index, span in candidates if index not in of_others]
+            self.predicate_index, predicate = (free or candidates)[0]
             self.spans.append(predicate)
             self.oddities += ["further spans (V* left out"] * (len(predicates) - 1)
             if not with_lemma:
@@ -81,6 +90,16 @@ class ArgumentColumn:
                 self.oddities.append("nested spans left out")
             else:
                 self.spans.append(span)
+
+    @classmethod
+    def of_sentence(cls, sentence: Conll2012Sentence) -> List["ArgumentColumn"]:
+        """Return the columns of a sentence, with different predicates where their spans `V` allow it."""
+        columns = [cls(sentence, number) for number in range(len(sentence.arguments))]
+        for number in reversed(range(len(columns))):
+            others = [column.predicate_index for column in columns[:number] + columns[number + 1 :]]
+            if columns[number].predicate_index in others:
+                columns[number] = cls(sentence, number, of_others=others)
+        return columns
 
     def fault(self, index: int, problem: str) -> ConfigurationError:
         """Return the error for a problem on the line of a word."""
@@ -121,8 +140,8 @@ class SrlReader(TaskReader):
 
     Unusual columns are read, and counted at the end of the file. Of nested spans the outer one is kept; but
     the predicate always is, and spans around it are left out. Of several spans `V` the first one with a lemma
-    is kept. The predicate of a `V` without a lemma is its first word. (AllenNLP's reader ends an outer span
-    where an inner one starts.)
+    that is not the predicate of another column is kept. The predicate of a `V` without a lemma is its first
+    word. (AllenNLP's reader ends an outer span where an inner one starts.)
 
     The indicator marks one word even if the predicate's span is longer (`carry out`), as in prediction.
 
@@ -176,7 +195,7 @@ class SrlReader(TaskReader):
     def _instances(self, record: ConllSentence, counts: Counter) -> Iterable[Instance]:
         sentence = Conll2012Sentence.split(record)
         tokens = [Token(word) for word in sentence.words]
-        columns = [ArgumentColumn(sentence, number) for number in range(len(sentence.arguments))]
+        columns = ArgumentColumn.of_sentence(sentence)
         indices = [column.predicate_index for column in columns]
         predicates = [int(index in indices) for index in range(len(tokens))]
         for index, column in zip(indices, columns):

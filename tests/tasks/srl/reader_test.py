@@ -114,6 +114,25 @@ def test_odd_columns_are_read_and_counted(tmp_path, caplog, cells, predicate, ta
     assert caplog.messages == [f"{path}: {oddity} (1 records read)"]
 
 
+@pytest.mark.parametrize(
+    "cells, predicates",
+    [
+        # Words with a lemma, and the columns. The second column has two spans V, then the first.
+        ([("go", "(V*)", "(V*)"), ("and", "*", "*"), ("get", "*", "(V*)")], [0, 2]),
+        ([("go", "(V*)", "(V*)"), ("and", "*", "*"), ("get", "(V*)", "*")], [2, 0]),
+        ([("go", "(V*)", "(V*)"), ("and", "*", "*"), ("get", "(V*)", "(V*)")], [0, 2]),
+        # A long span V over the predicate of another column.
+        ([("go", "(V*", "(V*)"), ("and", "*", "*"), ("get", "*)", "*")], [2, 0]),
+    ],
+)
+def test_a_further_v_is_not_the_predicate_of_another_column(tmp_path, cells, predicates):
+    lines = [row(*line, lemma="-" if line[0] == "and" else line[0]) for line in cells]
+    instances = read(write(tmp_path, *lines))
+    assert [one["metadata"].metadata["predicate_index"] for one in instances] == predicates
+    for instance, predicate in zip(instances, predicates):
+        assert instance["tags"].labels[predicate] in ("B-V", "I-V")
+
+
 def test_predicates_are_marked_once_in_each_sentence(tmp_path):
     path = write(
         tmp_path,
