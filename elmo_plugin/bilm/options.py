@@ -120,7 +120,7 @@ class BiLMOptions:
     cell_clip: Optional[float] = 3.0
     proj_clip: Optional[float] = 3.0
     use_skip_connections: bool = True
-    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def is_many_langs(self) -> bool:

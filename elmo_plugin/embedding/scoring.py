@@ -11,7 +11,12 @@ from torch import Tensor
 
 from elmo_plugin.bilm import FrozenBiLM
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.bilm.model_files import is_many_langs, local_path, resolve_model_files
+from elmo_plugin.bilm.model_files import (
+    is_many_langs,
+    is_pretrained,
+    local_path,
+    resolve_model_files,
+)
 from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, perplexities, softmax_of
 from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_device, checked_tokens
@@ -287,9 +292,10 @@ def _softmax_datasets(softmax_file: FileName) -> Dict[str, Tensor]:
     return datasets
 
 
-def _vocabulary_path(vocabulary_file: Optional[FileName], weight_path: Path) -> Path:
+def _vocabulary_path(vocabulary_file: Optional[FileName], weight_path: Path) -> FileName:
     if vocabulary_file is not None:
-        return local_path("vocabulary_file", vocabulary_file)
+        is_name = is_pretrained(vocabulary_file)
+        return vocabulary_file if is_name else local_path("vocabulary_file", vocabulary_file)
     path = weight_path.with_name(VOCABULARY_NAME)
     if not path.is_file():
         raise ConfigurationError(

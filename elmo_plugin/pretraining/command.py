@@ -195,8 +195,8 @@ def _check_not_inside(
 
 
 def _export(options: "PretrainOptions", output: Path, folder: Path, plan: Plan) -> None:
-    planned = {"words": plan.words, "batches": plan.batches, "seconds": 3600 * plan.hours}
-    record = last_progress(folder / RUN_NAME / PROGRESS_NAME) or planned
+    record = last_progress(folder / RUN_NAME / PROGRESS_NAME)
+    assert record is not None  # of the training that has ended
     is_new = options.from_ is None
     kind = f"a biLM of size {options.chosen_size}" if is_new else f"{options.from_}, adapted"
     lines = [

@@ -10,7 +10,6 @@ from allennlp.data.fields import Field, TensorField
 
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
-from elmo_plugin.bilm.model_files import pretrained_names
 from elmo_plugin.compat.archives import VOCABULARY_FOLDER
 from elmo_plugin.embedding.sentences import (
     CORPUS_OPTIONS,
@@ -120,8 +119,7 @@ class BiLMReader(DatasetReader):
         The words that the softmax predicts, in bilm-tf's format; `elmo vocab` writes such a file.
         Other words are read from their characters, like all words, and predicted as `<UNK>`.
     serialization_dir : `str`, optional
-        Filled in by AllenNLP. If the vocabulary file of an archive no longer exists, the archive's own copy
-        of the words is used.
+        Filled in by AllenNLP. An archive has its own copy of the words, which is read in place of the file.
     """
 
     def __init__(
@@ -131,7 +129,7 @@ class BiLMReader(DatasetReader):
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
         self.vocabulary = LMVocabulary.from_file(
-            _archived_words(serialization_dir, vocabulary_file) or vocabulary_file
+            _archived_words(serialization_dir) or vocabulary_file
         )
 
     def text_to_instance(self, tokens: List[str]) -> Instance:
@@ -152,9 +150,9 @@ class BiLMReader(DatasetReader):
             yield self.text_to_instance(words)
 
 
-def _archived_words(folder: Optional[str], vocabulary_file: str) -> Optional[Path]:
-    """Return the file of words in the folder of an archive, if it exists and the vocabulary file does not."""
-    if folder is None or vocabulary_file in pretrained_names() or Path(vocabulary_file).exists():
+def _archived_words(folder: Optional[str]) -> Optional[Path]:
+    """Return the file of words in the folder of an archive; `None` if this is not the folder of one."""
+    if folder is None:
         return None
     path = Path(folder) / VOCABULARY_FOLDER / f"{WORDS_NAMESPACE}.txt"
     return path if path.is_file() else None

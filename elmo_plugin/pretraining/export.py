@@ -12,6 +12,7 @@ import torch
 from allennlp.common import Params
 
 from elmo_plugin.bilm import BiLM
+from elmo_plugin.bilm.model_files import archive_path
 from elmo_plugin.compat.archives import archive_files, opened_archive, save_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
@@ -119,7 +120,7 @@ def _model_card(
         "",
         f"- {num_parameters:,} parameters",
         f"- trained on {_listed(config.get('train_data_path'))}",
-        *_validation(config, Path(archive_file)),
+        *_validation(config, Path(archive_path(archive_file))),
         *_table(scores),
         "",
     ]
@@ -138,13 +139,17 @@ def _read_scores(arguments: Sequence[str]) -> Scores:
                 f"scores: found {argument}, expected NAME=FILE, such as test=metrics.json, with a file that "
                 "`allennlp evaluate --output-file` wrote."
             )
-        metrics = read_json(path, _METRICS_CONTENT)
-        if not isinstance(metrics, dict):
-            raise ConfigurationError(
-                f"scores: {path} has no JSON object, expected {_METRICS_CONTENT}. Correct the path."
-            )
-        scores[name] = metrics
+        scores[name] = _read_metrics(path, "Correct the path")
     return scores
+
+
+def _read_metrics(path: FileName, advice: str) -> Dict[str, Any]:
+    metrics = read_json(path, _METRICS_CONTENT)
+    if not isinstance(metrics, dict):
+        raise ConfigurationError(
+            f"scores: {path} has no JSON object, expected {_METRICS_CONTENT}. {advice}."
+        )
+    return metrics
 
 
 def _validation(config: Dict[str, Any], archive_file: Path) -> List[str]:
@@ -152,7 +157,7 @@ def _validation(config: Dict[str, Any], archive_file: Path) -> List[str]:
     folder = archive_file if archive_file.is_dir() else archive_file.parent
     if not (folder / METRICS_NAME).is_file():
         return []
-    metrics = read_json(folder / METRICS_NAME, _METRICS_CONTENT)
+    metrics = _read_metrics(folder / METRICS_NAME, "Move it away from the archive")
     best = {
         name.removeprefix(_BEST): value for name, value in metrics.items() if name.startswith(_BEST)
     }

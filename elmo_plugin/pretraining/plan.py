@@ -12,6 +12,7 @@ from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME
 from elmo_plugin.compat.training_process import CONFIGS, config_path
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
+from elmo_plugin.pretraining.stream_data_loader import DEFAULT_ROWS, DEFAULT_UNROLL_STEPS
 from elmo_plugin.pretraining.text import (
     HELDOUT_NAME,
     LITTLE_TEXT,
@@ -151,14 +152,19 @@ def base_config(settings: Settings) -> Dict[str, Any]:
             f"--size: {settings.size} has no data_loader of type elmo_bilm_streams, expected a config of "
             "pretraining, such as bilm_mini.jsonnet. Train it by `allennlp train`."
         )
+    loader = config["data_loader"]
+    loader.setdefault("rows", DEFAULT_ROWS)
+    loader.setdefault("unroll_steps", DEFAULT_UNROLL_STEPS)
     trainer = config.setdefault("trainer", {})
-    trainer.setdefault("checkpointer", {"type": "elmo_atomic"})
+    checkpointer = trainer.get("checkpointer", "elmo_atomic")
+    if isinstance(checkpointer, str):  # AllenNLP's short form
+        trainer["checkpointer"] = {"type": checkpointer}
     if not config.get("validation_data_path"):
         raise ConfigurationError(
             f"--size: {settings.size} has no validation_data_path, expected std.extVar('LM_HELDOUT') as in "
             "bilm_mini.jsonnet: the best epoch is chosen by held-out perplexity."
         )
-    loader = config.get("validation_data_loader") or config["data_loader"]
+    loader = config.get("validation_data_loader") or loader
     if loader.get("type") == "elmo_bilm_streams" and loader.get("shuffle") is not False:
         raise ConfigurationError(
             f"--size: {settings.size} has no validation_data_loader with shuffle: false, expected one as in "

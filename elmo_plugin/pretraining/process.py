@@ -46,7 +46,7 @@ def measured_speed(config: Dict[str, Any], folder: Path, num_words: int) -> floa
             while not records or records[-1]["seconds"] < _seconds_to_measure(
                 num_words, records[-1]
             ):
-                _check_running(process, folder)
+                _check_running(process, folder, "It was only measured: give the same command again")
                 time.sleep(SECONDS_BETWEEN_LOOKS)
                 records = list(read_progress(folder / MEASURING_NAME / PROGRESS_NAME))
     finally:
@@ -96,7 +96,11 @@ def train(folder: Path, plan: Plan) -> None:
     except KeyboardInterrupt:
         advice = "the same command with --resume continues from the last checkpoint"
         raise KeyboardInterrupt(advice) from None
-    _check_running(process, folder)
+    _check_running(
+        process,
+        folder,
+        "Nothing that a checkpoint holds is lost: the same command with --resume continues from the last one",
+    )
 
 
 @contextmanager
@@ -111,12 +115,11 @@ def _running(folder: Path, name: str, argument: str) -> Iterator[subprocess.Pope
         stop_training([process])
 
 
-def _check_running(process: subprocess.Popen, folder: Path) -> None:
+def _check_running(process: subprocess.Popen, folder: Path, what_is_kept: str) -> None:
     """Raise `ConfigurationError` if a process has failed."""
     if process.poll() is not None and process.returncode != 0:
         raise ConfigurationError(
-            f"training failed: {failure_reason(process.returncode, folder / LOG_NAME)}. Nothing that a "
-            "checkpoint holds is lost: the same command with --resume continues from the last one. If "
-            "memory was short, close other programs, or start again with a smaller --size; if the disk is "
+            f"training failed: {failure_reason(process.returncode, folder / LOG_NAME)}. {what_is_kept}. "
+            "If memory was short, close other programs, or start again with a smaller --size; if the disk is "
             "full, make room."
         )

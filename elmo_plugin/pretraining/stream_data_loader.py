@@ -31,6 +31,8 @@ from elmo_plugin.pretraining.corpus import (
 # more memory than one in many: about 100 MB for sentences of ordinary length.
 MAX_SENTENCES_IN_MEMORY = 500_000
 
+DEFAULT_ROWS, DEFAULT_UNROLL_STEPS = 128, 20  # of a batch
+
 
 class CorpusShare:
     """
@@ -171,8 +173,8 @@ class StreamDataLoader(DataLoader):
         self,
         reader: DatasetReader,
         data_path: Union[str, List[str]],
-        rows: int = 128,
-        unroll_steps: int = 20,
+        rows: int = DEFAULT_ROWS,
+        unroll_steps: int = DEFAULT_UNROLL_STEPS,
         shuffle: bool = True,
         seed: int = 13370,
         batches_per_epoch: Optional[int] = None,

@@ -3,6 +3,7 @@
 import errno
 import io
 import itertools
+import json
 import os
 import shutil
 import sys
@@ -545,7 +546,18 @@ class TestResume:
         embed(embedder, resume=True, batch_size=3)
         check_output(embedder)
 
-    def test_models_without_checksums_are_not_taken_for_the_same(
+    def test_another_copy_of_a_model_is_taken_for_the_same(
+        self, bilm_files: BiLMFiles, folder: Path
+    ) -> None:
+        """Its options file has other settings of the training, and its keys in another order."""
+        embed(QuickEmbedder(FrozenBiLM.from_files(*bilm_files)))
+        options = json.loads(Path(bilm_files.options_file).read_text())
+        Path("options.json").write_text(json.dumps({"n_epochs": 10, **options}))
+        copy = FrozenBiLM.from_files("options.json", bilm_files.weight_file)
+        assert copy.options.extra["n_epochs"] == 10
+        embed(QuickEmbedder(copy), resume=True)
+
+    def test_models_of_changed_weights_are_not_taken_for_the_same(
         self, bilm_files: BiLMFiles, folder: Path
     ) -> None:
         def embedder(factor: float) -> QuickEmbedder:

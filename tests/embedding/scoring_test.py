@@ -207,6 +207,10 @@ class TestFiles:
         assert not any("<unk>" in word.word.lower() for word in best)
         assert sum(word.probability for word in best) == pytest.approx(1, abs=1e-3)
 
+    def test_the_vocabulary_of_a_bilm_by_its_name(self) -> None:
+        scorer = SentenceScorer.from_files("elmo_mini", vocabulary_file="elmo_mini")
+        assert scorer.vocabulary.words == SentenceScorer.from_files("elmo_mini").vocabulary.words
+
     def test_sizes_that_contradict_each_other(self, model_folder: Path, tmp_path: Path) -> None:
         LMVocabulary(VOCABULARY.words[:-1]).to_file(tmp_path / "vocab.txt")
         message = rf"has {len(VOCABULARY) - 1:,} words, expected the {len(VOCABULARY):,} that"

@@ -15,7 +15,7 @@ from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.commands.main import main
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import starting_point
-from elmo_plugin.pretraining.export import export_model
+from elmo_plugin.pretraining.export import _validation, export_model
 from elmo_plugin.pretraining.starting_point import start_in
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES, TINY_OPTIONS
@@ -122,6 +122,21 @@ def test_the_bilm_of_a_task_archive(tmp_path: Path) -> None:
     original = BiLM.from_files(FIXTURES / "bilm" / "tiny")
     for mine, theirs in zip(BiLM.from_files(*files[:2]).parameters(), original.parameters()):
         assert torch.equal(mine, theirs)
+
+
+def test_scores_are_not_those_of_a_file_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("metrics.json").write_text('{"best_epoch": 3, "best_validation_accuracy": 0.123}')
+    *_, card = export_model("elmo_ner_small", "export", task_model=True)
+    assert "best epoch" not in card.read_text()
+    archive = tmp_path / "of_another" / "model.tar.gz"
+    archive.parent.mkdir()
+    archive.touch()
+    (archive.parent / "metrics.json").write_text("[]")
+    with pytest.raises(ConfigurationError, match=r"metrics\.json has no JSON object"):
+        _validation({}, archive)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from elmo_plugin.pretraining.plan import (
     make_plan,
     write_config,
 )
+from elmo_plugin.pretraining.stream_data_loader import DEFAULT_ROWS, DEFAULT_UNROLL_STEPS
 from elmo_plugin.pretraining.text import PreparedText
 
 TEXT = PreparedText(
@@ -155,6 +156,17 @@ def test_epochs_of_a_config_of_ones_own_stay_short(epochs: Optional[int], tmp_pa
     assert config["data_loader"]["batches_per_epoch"] == 50
     assert plan.epochs == config["trainer"]["num_epochs"] == (epochs or NEW.max_epochs)
     assert plan.batches == 50 * plan.epochs
+
+
+def test_a_config_of_ones_own_can_leave_out_what_has_a_default(tmp_path: Path) -> None:
+    own = tmp_path / "own.jsonnet"
+    own.write_text(
+        f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ data_loader: {{ type: 'elmo_bilm_streams' }}, "
+        "trainer+: { checkpointer: 'elmo_atomic' } }"
+    )
+    config, plan = planned(replace(NEW, size=str(own)))
+    assert plan.words == plan.batches * DEFAULT_ROWS * DEFAULT_UNROLL_STEPS
+    assert config["trainer"]["checkpointer"]["save_every_num_batches"] > 0
 
 
 def test_what_is_no_config_is_an_error(tmp_path: Path) -> None:
