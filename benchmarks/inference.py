@@ -145,7 +145,7 @@ class Contenders:
 
 def forget_words(elmo: Elmo) -> None:
     if elmo.frozen_bilm is not None:
-        elmo.frozen_bilm.words.clear()
+        elmo.frozen_bilm.word_vectors.clear()
 
 
 def batches(contenders: Contenders, sentences: List[Sentence]) -> Tuple[int, Dict[str, Run]]:

@@ -20,7 +20,8 @@ from measurement import (
 )
 from torch.utils.benchmark import Measurement
 
-from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.bilm import BiLMOptions, FrozenBiLM
+from elmo_plugin.bilm.bilm import run_stack
 from elmo_plugin.bilm.processor import has_bfloat16_products
 
 LSTM_ROWS, LSTM_STEPS = 64, 25
@@ -56,13 +57,16 @@ def tables(settings: argparse.Namespace) -> Iterator[Table]:
     )
 
 
-def layer_runs(bilms: Dict[str, Any], options: BiLMOptions, device: torch.device) -> Dict[str, Run]:
+def layer_runs(
+    bilms: Dict[str, FrozenBiLM], options: BiLMOptions, device: torch.device
+) -> Dict[str, Run]:
     """Return the layers of each precision, over one row (`row`), its `peak`, and a copy (`memory`)."""
     inputs = torch.randn(LSTM_ROWS * LSTM_STEPS, options.projection_dim, device=device)
 
     @torch.no_grad()
-    def run_layers(bilm: Any, num_rows: int) -> None:
-        bilm.run_layers([inputs[: num_rows * LSTM_STEPS]] * 2, [num_rows] * LSTM_STEPS)
+    def run_layers(bilm: FrozenBiLM, num_rows: int) -> None:
+        layers = bilm._runner.layers
+        run_stack(options, layers, [inputs[: num_rows * LSTM_STEPS]] * 2, [num_rows] * LSTM_STEPS)
 
     runs: Dict[str, Run] = {}
     size = PEAK_SIZES[device.type]

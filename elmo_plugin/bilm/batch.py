@@ -1,76 +1,19 @@
 """A batch of sentences as the biLM reads it: each distinct word once, and no padding."""
 
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import List, Optional, Tuple
 
 import numpy
 import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, NUM_CHARACTER_IDS
-from elmo_plugin.bilm.options import BiLMOptions
-from elmo_plugin.bilm.steps import LayerInput, RunLayer, State
+from elmo_plugin.bilm.steps import State
 
 # Types of ids. Smaller ones cannot hold 261, and torch takes uint8 and bool in an index for masks.
 INTEGERS = (torch.long, torch.int, torch.short)
 
 _ADVICE = "Make it with batch_to_ids or the elmo_characters indexer."
-
-
-def run_batch(
-    character_ids: Tensor,
-    marks: Tensor,
-    encode: Callable[[Tensor], Tensor],
-    run_all_layers: Callable[..., Tuple[List[Tuple[Tensor, Tensor]], List[State]]],
-    states: Optional["CarriedStates"],
-) -> Dict[str, Union[Tensor, List[Tensor]]]:
-    """
-    Run a biLM on a batch: what `BiLM` and `FrozenBiLM` have in common.
-
-    # Parameters
-
-    character_ids : `Tensor`
-        `(batch_size, timesteps, 50)`. Rows of zeros are padding and stand at the end.
-    marks : `Tensor`
-        As for `read_batch`.
-    encode : `Callable[[Tensor], Tensor]`
-        From distinct words, `(num_words, 50)`, to their vectors, `(num_words, projection_dim)`.
-    run_all_layers : `Callable`
-        `run_layers` of the biLM: of inputs, step sizes and initial states, `None` for zeros.
-    states : `CarriedStates`, optional
-        Where rows start, and where their states are kept after the batch. Without, all start from zeros.
-
-    # Returns
-
-    A dictionary with `activations` and `mask`, see `BiLM.forward`.
-
-    # Raises
-
-    `ValueError` as `mask_of`.
-    """
-    mask = mask_of(character_ids)
-    if len(mask) == 0:
-        # The shapes of an empty row, without that row.
-        row = character_ids.new_zeros(1, *character_ids.shape[1:])
-        output = run_batch(row, marks, encode, run_all_layers, None)
-        activations = [layer[:0] for layer in output["activations"]]
-        return {"activations": activations, "mask": output["mask"][:0]}
-    words, word_of, packing = read_batch(character_ids, mask, marks, merge_sentences=states is None)
-    tokens = encode(words).index_select(0, word_of)  # (num_tokens, projection_dim)
-    layers, final_states = run_all_layers(
-        [tokens, tokens.index_select(0, packing.reverse)],
-        packing.step_sizes,
-        None if states is None else states.initial(packing, tokens),
-    )
-    if states is not None:
-        states.keep(final_states, packing)
-    # The token representation has no direction: it is repeated to the width of both.
-    packed = [torch.cat([tokens, tokens], dim=1)]
-    for forward_output, backward_output in layers:
-        backward_output = backward_output.index_select(0, packing.reverse)
-        packed.append(torch.cat([forward_output, backward_output], dim=1))
-    activations = [packing.unpack(layer.to(tokens)) for layer in packed]
-    return {"activations": activations, "mask": packing.position >= 0}
 
 
 def read_batch(
@@ -116,62 +59,6 @@ def read_batch(
         # Equal rows of the batch share the tokens of their sentence.
         packing = replace(packing, position=packing.position.index_select(0, sentence_of))
     return words, word_of, packing
-
-
-def run_layers(
-    options: BiLMOptions,
-    layers: Sequence[RunLayer],
-    inputs: Sequence[Tensor],
-    step_sizes: List[int],
-    initial_states: Optional[Sequence[State]] = None,
-    drop: Optional[Callable[[Tensor], Tensor]] = None,
-) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
-    """
-    Run all LSTM layers in both directions, skip connections included.
-
-    # Parameters
-
-    options : `BiLMOptions`
-        The sizes of the biLM.
-    layers : `Sequence[RunLayer]`
-        Each runs the two directions of a layer.
-    inputs : `Sequence[Tensor]`
-        Token vectors of the forward and of the backward direction, `(num_tokens, projection_dim)`, packed as
-        `Packing` says; the backward ones are already reversed.
-    step_sizes : `List[int]`
-        Number of sequences at each step, never rising.
-    initial_states : `Sequence[State]`, optional
-        What each LSTM starts from: forward and backward of layer 0, then of layer 1 ... By default zeros.
-    drop : `Callable[[Tensor], Tensor]`, optional
-        Applied to the inputs of each layer: dropout.
-
-    # Returns
-
-    The outputs of both directions for each layer, packed like the inputs; and the states after the last step,
-    in the order of `initial_states`.
-    """
-    if initial_states is None:
-        state = inputs[0].new_zeros(step_sizes[0], options.projection_dim)
-        cell = inputs[0].new_zeros(step_sizes[0], options.cell_size)
-        initial_states = [(state, cell)] * (2 * options.num_layers)
-    outputs: List[Tuple[Tensor, Tensor]] = []
-    final_states: List[State] = []
-    for number, run_layer in enumerate(layers):
-        if drop is not None:
-            inputs = [drop(vectors) for vectors in inputs]
-        states = initial_states[2 * number : 2 * number + 2]
-        layer_inputs = [
-            LayerInput(vectors, step_sizes, *state) for vectors, state in zip(inputs, states)
-        ]
-        forward, backward = run_layer(layer_inputs)
-        # The states that are carried exclude the skip connection.
-        final_states += [(forward.state, forward.cell), (backward.state, backward.cell)]
-        if options.use_skip_connections and number > 0:
-            inputs = forward.outputs + inputs[0], backward.outputs + inputs[1]
-        else:
-            inputs = forward.outputs, backward.outputs
-        outputs.append(inputs)
-    return outputs, final_states
 
 
 def mask_of(character_ids: Tensor) -> Tensor:

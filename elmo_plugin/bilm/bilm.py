@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from elmo_plugin.bilm.batch import CarriedStates, run_batch, run_layers
+from elmo_plugin.bilm.batch import CarriedStates, mask_of, read_batch
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import sentence_marks
 from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
@@ -16,13 +16,16 @@ from elmo_plugin.bilm.lstm import ProjectedLSTM, run_directions
 from elmo_plugin.bilm.many_langs import ManyLangsEncoder, read_many_langs
 from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions, ManyLangsEncoderOptions
-from elmo_plugin.bilm.steps import State
-from elmo_plugin.bilm.weights import opened_weights, save_model, weights_checksum
+from elmo_plugin.bilm.steps import LayerInput, RunLayer, State
+from elmo_plugin.bilm.weights import opened_weights, save_model
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName
 
 if TYPE_CHECKING:
     from elmo_plugin.bilm.frozen import FrozenBiLM
+
+# What a biLM returns: `activations` and `mask`.
+Output = Dict[str, Union[Tensor, List[Tensor]]]
 
 
 class BiLM(torch.nn.Module):
@@ -187,9 +190,7 @@ class BiLM(torch.nn.Module):
         return 2 * self.options.projection_dim
 
     @eager
-    def forward(
-        self, character_ids: Tensor, word_ids: None = None
-    ) -> Dict[str, Union[Tensor, List[Tensor]]]:
+    def forward(self, character_ids: Tensor, word_ids: None = None) -> Output:
         """
         Return the activations of all layers. Sentence marks are added to every row, also to an empty one.
 
@@ -231,14 +232,14 @@ class BiLM(torch.nn.Module):
         initial_states: Optional[Sequence[State]] = None,
         drop: Optional[Callable[[Tensor], Tensor]] = None,
     ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
-        """Run all LSTM layers in both directions. Arguments and results: `batch.run_layers`."""
+        """Run all LSTM layers in both directions. Arguments and results: `run_stack`."""
         if torch.is_grad_enabled() and not self.is_frozen:
             self.num_possible_updates += 1
         layers = [
             functools.partial(run_directions, cast(Sequence[ProjectedLSTM], directions))
             for directions in zip(self.forward_layers, self.backward_layers)
         ]
-        return run_layers(self.options, layers, inputs, step_sizes, initial_states, drop)
+        return run_stack(self.options, layers, inputs, step_sizes, initial_states, drop)
 
     def reset_states(self) -> None:
         """Forget the states carried between batches; the next batch starts from zeros."""
@@ -254,9 +255,7 @@ class BiLM(torch.nn.Module):
         """
         from elmo_plugin.bilm.frozen import FrozenBiLM, InferenceSettings
 
-        frozen = FrozenBiLM.from_bilm(self, InferenceSettings.from_dict(settings))
-        frozen.weights_sha256 = weights_checksum(self)
-        return frozen
+        return FrozenBiLM.from_bilm(self, InferenceSettings.from_dict(settings))
 
     def save(self, options_file: FileName, weight_file: FileName) -> None:
         """
@@ -274,6 +273,118 @@ class BiLM(torch.nn.Module):
                 f"The biLM cannot be saved: {changed}. Load the weights into a biLM of other options."
             )
         save_model(self, options_file, weight_file)
+
+
+def run_batch(
+    character_ids: Tensor,
+    marks: Tensor,
+    encode: Callable[[Tensor], Tensor],
+    run_lstms: Callable[..., Tuple[List[Tuple[Tensor, Tensor]], List[State]]],
+    states: Optional[CarriedStates],
+) -> Output:
+    """
+    Run a biLM on a batch: what `BiLM` and `FrozenBiLM` have in common.
+
+    # Parameters
+
+    character_ids : `Tensor`
+        `(batch_size, timesteps, 50)`. Rows of zeros are padding and stand at the end.
+    marks : `Tensor`
+        As for `read_batch`.
+    encode : `Callable[[Tensor], Tensor]`
+        From distinct words, `(num_words, 50)`, to their vectors, `(num_words, projection_dim)`.
+    run_lstms : `Callable`
+        `run_stack` with the layers of the biLM: of inputs, step sizes and initial states, `None` for zeros.
+    states : `CarriedStates`, optional
+        Where rows start, and where their states are kept after the batch. Without, all start from zeros.
+
+    # Returns
+
+    A dictionary with `activations` and `mask`, see `BiLM.forward`.
+
+    # Raises
+
+    `ValueError` as `mask_of`.
+    """
+    mask = mask_of(character_ids)
+    if len(mask) == 0:
+        # The shapes of an empty row, without that row.
+        row = character_ids.new_zeros(1, *character_ids.shape[1:])
+        output = run_batch(row, marks, encode, run_lstms, None)
+        activations = [layer[:0] for layer in output["activations"]]
+        return {"activations": activations, "mask": output["mask"][:0]}
+    words, word_of, packing = read_batch(character_ids, mask, marks, merge_sentences=states is None)
+    tokens = encode(words).index_select(0, word_of)  # (num_tokens, projection_dim)
+    layers, final_states = run_lstms(
+        [tokens, tokens.index_select(0, packing.reverse)],
+        packing.step_sizes,
+        None if states is None else states.initial(packing, tokens),
+    )
+    if states is not None:
+        states.keep(final_states, packing)
+    # The token representation has no direction: it is repeated to the width of both.
+    packed = [torch.cat([tokens, tokens], dim=1)]
+    for forward_output, backward_output in layers:
+        backward_output = backward_output.index_select(0, packing.reverse)
+        packed.append(torch.cat([forward_output, backward_output], dim=1))
+    activations = [packing.unpack(layer.to(tokens)) for layer in packed]
+    return {"activations": activations, "mask": packing.position >= 0}
+
+
+def run_stack(
+    options: BiLMOptions,
+    layers: Sequence[RunLayer],
+    inputs: Sequence[Tensor],
+    step_sizes: List[int],
+    initial_states: Optional[Sequence[State]] = None,
+    drop: Optional[Callable[[Tensor], Tensor]] = None,
+) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
+    """
+    Run all LSTM layers in both directions, skip connections included.
+
+    # Parameters
+
+    options : `BiLMOptions`
+        The sizes of the biLM.
+    layers : `Sequence[RunLayer]`
+        Each runs the two directions of a layer.
+    inputs : `Sequence[Tensor]`
+        Token vectors of the forward and of the backward direction, `(num_tokens, projection_dim)`, packed as
+        `Packing` says; the backward ones are already reversed.
+    step_sizes : `List[int]`
+        Number of sequences at each step, never rising.
+    initial_states : `Sequence[State]`, optional
+        What each LSTM starts from: forward and backward of layer 0, then of layer 1 ... By default zeros.
+    drop : `Callable[[Tensor], Tensor]`, optional
+        Applied to the inputs of each layer: dropout.
+
+    # Returns
+
+    The outputs of both directions for each layer, packed like the inputs; and the states after the last step,
+    in the order of `initial_states`.
+    """
+    if initial_states is None:
+        state = inputs[0].new_zeros(step_sizes[0], options.projection_dim)
+        cell = inputs[0].new_zeros(step_sizes[0], options.cell_size)
+        initial_states = [(state, cell)] * (2 * options.num_layers)
+    outputs: List[Tuple[Tensor, Tensor]] = []
+    final_states: List[State] = []
+    for number, run_layer in enumerate(layers):
+        if drop is not None:
+            inputs = [drop(vectors) for vectors in inputs]
+        states = initial_states[2 * number : 2 * number + 2]
+        layer_inputs = [
+            LayerInput(vectors, step_sizes, *state) for vectors, state in zip(inputs, states)
+        ]
+        forward, backward = run_layer(layer_inputs)
+        # The states that are carried exclude the skip connection.
+        final_states += [(forward.state, forward.cell), (backward.state, backward.cell)]
+        if options.use_skip_connections and number > 0:
+            inputs = forward.outputs + inputs[0], backward.outputs + inputs[1]
+        else:
+            inputs = forward.outputs, backward.outputs
+        outputs.append(inputs)
+    return outputs, final_states
 
 
 class _NothingDrawn(TorchFunctionMode):

@@ -1,14 +1,15 @@
 """Fast inference: an immutable snapshot of a biLM, the vectors that it keeps, and when `Elmo` runs one."""
 
+import functools
 import itertools
 import logging
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.batch import CarriedStates, mask_of, run_batch, run_layers
-from elmo_plugin.bilm.bilm import BiLM
+from elmo_plugin.bilm.batch import CarriedStates, mask_of
+from elmo_plugin.bilm.bilm import BiLM, Output, run_batch, run_stack
 from elmo_plugin.bilm.character_encoder import CharacterEncoder, Highway
 from elmo_plugin.bilm.characters import sentence_marks
 from elmo_plugin.bilm.interception import are_plain, changed_setting, eager, settings_of
@@ -18,8 +19,8 @@ from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.processor import check_device
 from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
-from elmo_plugin.bilm.steps import LSTMTensors, State
-from elmo_plugin.bilm.weights import opened_weights, release_freed_memory
+from elmo_plugin.bilm.steps import LSTMTensors
+from elmo_plugin.bilm.weights import opened_weights, release_freed_memory, weights_checksum
 from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.files.text import FileName
 
@@ -31,9 +32,6 @@ COPIED_CLASSES = {
     *(BiLM, CharacterEncoder, ManyLangsEncoder, Highway, ProjectedLSTM),
     *(torch.nn.Conv1d, torch.nn.Embedding, torch.nn.Identity, torch.nn.Linear, torch.nn.ModuleList),
 }
-
-# What a biLM returns: `activations` and `mask`.
-Output = Dict[str, Union[Tensor, List[Tensor]]]
 
 
 class FrozenBiLM:
@@ -70,15 +68,17 @@ class FrozenBiLM:
         What it runs in: the precision of the settings, or `float32` where that is faster.
     kernel : `str`
         What runs it: `simd`, `triton` or `reference`.
-    words : `WordVectors`
+    word_vectors : `WordVectors`
         The vectors of the words that it has met.
-    weights_sha256 : `str`, optional
-        The checksum of the weights, see `weights_checksum`; `None` in a snapshot that an `Elmo` has made.
+    weights_sha256 : `str`
+        The checksum of the weights, see `weights_checksum`.
 
     # Raises
 
     `ConfigurationError` if the kernel of the settings does not run on the device.
     """
+
+    weights_sha256: str
 
     def __init__(
         self,
@@ -99,9 +99,8 @@ class FrozenBiLM:
             self._runner: Runner = runner.prepare(encoder, layers, self.precision)
         self.kernel = self._runner.name
         self._marks = sentence_marks().to(device)  # (2, 50)
-        self.words = WordVectors(settings.word_cache_size)
+        self.word_vectors = WordVectors(settings.word_cache_size)
         self._sentences = SentenceActivations(settings.sentence_cache_mb)
-        self.weights_sha256: Optional[str] = None
 
     @classmethod
     def from_files(
@@ -163,7 +162,9 @@ class FrozenBiLM:
         with torch.inference_mode(False), torch.no_grad():
             layers = [layer.tensors() for layer in (*bilm.forward_layers, *bilm.backward_layers)]
         device = next(bilm.parameters()).device
-        return cls(bilm.options, bilm.character_encoder, layers, settings, device)
+        frozen = cls(bilm.options, bilm.character_encoder, layers, settings, device)
+        frozen.weights_sha256 = weights_checksum(bilm)
+        return frozen
 
     def __deepcopy__(self, memo: Any) -> "FrozenBiLM":
         return self
@@ -216,19 +217,11 @@ class FrozenBiLM:
             return self._run(character_ids, states)
 
     def _run(self, character_ids: Tensor, states: Optional[CarriedStates] = None) -> Output:
-        return run_batch(character_ids, self._marks, self._encode, self.run_layers, states)
+        run_lstms = functools.partial(run_stack, self.options, self._runner.layers)
+        return run_batch(character_ids, self._marks, self._encode, run_lstms, states)
 
     def _encode(self, words: Tensor) -> Tensor:
-        return self.words.read(words, self._runner.encode)
-
-    def run_layers(
-        self,
-        inputs: Sequence[Tensor],
-        step_sizes: List[int],
-        initial_states: Optional[Sequence[State]] = None,
-    ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
-        """Run all LSTM layers in both directions, as `BiLM.run_layers` does, without gradients."""
-        return run_layers(self.options, self._runner.layers, inputs, step_sizes, initial_states)
+        return self.word_vectors.read(words, self._runner.encode)
 
 
 class WordVectors:

@@ -22,6 +22,7 @@ from torch import Tensor
 from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.batch import CarriedStates
+from elmo_plugin.bilm.bilm import run_stack
 from elmo_plugin.bilm.frozen import SentenceActivations, WordVectors
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.options import CharacterEncoderOptions
@@ -215,7 +216,7 @@ class TestCopies:
         frozen = BiLM.from_files(*bilm_files).requires_grad_().freeze(kernel=kernel)
         ForkingPickler.dumps(frozen)  # refuses results of autograd
         inputs = torch.zeros(2, frozen.options.projection_dim)
-        outputs, _ = frozen.run_layers([inputs, inputs], [1, 1])
+        outputs, _ = run_stack(frozen.options, frozen._runner.layers, [inputs, inputs], [1, 1])
         assert not any(half.requires_grad for layer in outputs for half in layer)
 
     def test_a_pickle_for_another_processor_is_refused(
