@@ -5,7 +5,7 @@
 #   bash scripts/elmo_small.sh DATA/lm    the same text as for scripts/elmo_mini.sh
 #
 # elmo_mini is made wider, with 30,000 words to predict, and reads on: three times text that the wider model has not read,
-# and then a mix at a falling rate, so that novels and WikiText's <unk> are not forgotten.
+# and then a mix at a falling rate, which has novels and WikiText's <unk> too.
 set -euo pipefail
 
 data=${1:?folder of the corpus}

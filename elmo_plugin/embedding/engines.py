@@ -11,6 +11,7 @@ import numpy
 import torch
 
 from elmo_plugin.arguments import check_options, option
+from elmo_plugin.cpus import usable_cpus
 from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.layers import LayerChoice
 from elmo_plugin.embedding.parts import Block, PartsFolder
@@ -169,7 +170,8 @@ class _Worker:
     """The actor that runs in a worker process."""
 
     def __init__(self, embedder: Any, num_cpus: float, writer: PartWriter) -> None:
-        torch.set_num_threads(max(1, int(num_cpus)))
+        # Ray does not know of all quotas.
+        torch.set_num_threads(max(1, min(int(num_cpus), usable_cpus())))
         self._embedder = embedder
         self._writer = writer
 
@@ -241,7 +243,8 @@ def make_engine(embedder: "ElmoEmbedder", options: EngineOptions) -> Iterator[En
     Give an engine that runs the embedder, or copies of it in workers of Ray. Within the context this process
     is connected to Ray. A connection that it has already is used and kept.
 
-    Without an address Ray is started on this machine, with all of its cores and GPUs, and stopped at the end.
+    Without an address Ray is started on this machine, with its GPUs and all cores that this process may use,
+    and stopped at the end.
     The address is that of a cluster's head node, such as `10.0.0.1:6379`, or `auto` on a node of the cluster.
 
     # Raises
@@ -259,6 +262,7 @@ def make_engine(embedder: "ElmoEmbedder", options: EngineOptions) -> Iterator[En
     try:
         ray.init(
             address=address or "local",
+            num_cpus=None if address else usable_cpus(),
             include_dashboard=None if address else False,
             logging_level=logging.ERROR,
             log_to_driver=False,

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Callable, Iterable, Iterator, List, Optional, Tuple, TypeVar
 
 import pytest
@@ -284,16 +285,52 @@ def test_torch_and_simd_share_threads() -> None:
     assert all(library.openmp_functions()) == ("OpenMP" in torch.__config__.parallel_info())
 
 
+SHARING = """
+import ctypes
+import torch
+from elmo_plugin.bilm.simd.library import openmp_functions
+torch.set_num_threads(3)
+max_threads = ctypes.cast(openmp_functions()[1], ctypes.CFUNCTYPE(ctypes.c_int))
+assert max_threads() == 3
+torch.set_num_threads(2)
+assert max_threads() == 2
+"""
+
+
+def test_torch_and_simd_share_threads_of_a_preloaded_library(tmp_path: Path) -> None:
+    """Operations of torch then run in its threads, not in those of the library that torch brings."""
+    found = sorted(Path(torch.__file__).parent.parent.glob("torch*/**/libgomp*.so*"))
+    if not found:
+        pytest.skip("torch brings no libgomp.")
+    # Under a name of its own, so that the loader takes it for another library than torch's.
+    name = found[0].name.encode()
+    preloaded = tmp_path / "preloaded.so"
+    preloaded.write_bytes(found[0].read_bytes().replace(name, name.replace(b"gomp", b"gomq")))
+    environment = {**os.environ, "LD_PRELOAD": str(preloaded)}
+    subprocess.run([sys.executable, "-c", SHARING], env=environment, check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "sizes, num_steps, num_rows",
+    [
+        ((64, 80, 96), 8, 13),
+        # More than one block of depth; and of rows, those of a tile, of a group of AMX, and of a pass.
+        ((530, 540, 530), 2, 17),
+        ((530, 540, 530), 2, 250),
+    ],
+)
 @pytest.mark.parametrize("unit, precision", SIMD_CASES)
 def test_the_vectors_of_a_sequence_are_the_same_to_the_bit_in_any_batch(
-    unit: str, precision: str
+    unit: str, precision: str, sizes: Tuple[int, int, int], num_steps: int, num_rows: int
 ) -> None:
-    layer = new_layer((64, 80, 96))
-    inputs, step_sizes = inputs_of([8] * 13, 64)
-    together = run(unit, precision, layer, inputs, step_sizes)[0].view(8, 13, -1)
-    for row in range(13):
-        alone = run(unit, precision, layer, inputs[row::13], [1] * 8)[0]
-        assert torch.equal(alone, together[:, row])
+    layer = new_layer(sizes)
+    inputs, step_sizes = inputs_of([num_steps] * num_rows, sizes[0])
+    run_both = layer_runner(unit, precision, layer).layers[0]
+    together = run_both([new_layer_input(layer, inputs, step_sizes)] * 2)[1].outputs
+    for row in range(num_rows):
+        sequence = new_layer_input(layer, inputs[row::num_rows], [1] * num_steps)
+        alone = run_both([sequence] * 2)[1].outputs
+        assert torch.equal(alone, together.view(num_steps, num_rows, -1)[:, row])
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf], ids=str)

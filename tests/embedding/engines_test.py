@@ -297,6 +297,20 @@ def test_workers_share_the_cores_of_a_node(
     assert cores_of_worker(number) == num_cpus
 
 
+@pytest.mark.parametrize(
+    "usable, num_cpus, num_threads", [(4, 2.0, 2), (2, 8.0, 2), (8, 0.25, 1), (1, 0.5, 1)]
+)
+def test_a_worker_has_no_more_threads_than_it_may_use(
+    monkeypatch: pytest.MonkeyPatch, usable: int, num_cpus: float, num_threads: int
+) -> None:
+    """Ray counts the cores of the machine where it does not know a quota or affinity."""
+    chosen: List[int] = []
+    monkeypatch.setattr(engines, "usable_cpus", lambda: usable)
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    engines._Worker(None, num_cpus, writer=None)  # type: ignore[arg-type]
+    assert chosen == [num_threads]
+
+
 def test_the_recipe_with_ray_data(
     ray_on_two_cores: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,12 +139,16 @@ def openmp_functions() -> Sequence[Optional[ctypes.c_void_p]]:
     names = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
     # The threads of another process do not run in its forks.
     if os.getpid() == _PROCESS and most_threads() == torch.get_num_threads():
-        try:
-            # Loaded already. The libraries that it depends on are searched, too.
-            torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib/libtorch_cpu.so"))
-            return [ctypes.cast(getattr(torch_library, name), ctypes.c_void_p) for name in names]
-        except (OSError, AttributeError):
-            pass
+        # A preloaded library comes first, as for torch; then torch's own, which is loaded already, with the
+        # libraries that it depends on.
+        for file in (None, str(Path(torch.__file__).parent / "lib/libtorch_cpu.so")):
+            try:
+                library = ctypes.CDLL(file)
+                functions = [getattr(library, name) for name in names]
+            except (OSError, AttributeError):
+                continue
+            if library.omp_get_max_threads() == torch.get_num_threads():
+                return [ctypes.cast(function, ctypes.c_void_p) for function in functions]
     return [None] * len(names)
 
 
