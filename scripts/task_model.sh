@@ -33,6 +33,11 @@ elmo_srl_small)
     ln -sfn "$data/srl" "$run/data/"
     export SRL_DATA=$run/data/srl
     scores=("PropBank EWT, test=$run/data/srl/test.gold_conll")
+    for genre in answers email newsgroup reviews weblog; do
+        awk -v genre="ewt/$genre/" '/^#begin/ { of_genre = index($0, genre) } of_genre' \
+            "$run/data/srl/test.gold_conll" >"$run/data/$genre.gold_conll"
+        scores+=("$genre=$run/data/$genre.gold_conll")
+    done
     ;;
 elmo_coref_small)
     ln -sfn "$data/coref" "$run/data/"

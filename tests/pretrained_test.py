@@ -85,7 +85,13 @@ EASY: Dict[str, Tuple[Dict[str, Any], Callable[[Dict[str, Any]], Any], Any]] = {
 def test_a_task_model_is_small_and_answers_an_easy_input(name: str) -> None:
     folder = PRETRAINED_FOLDER / name
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 6_000_000
-    assert "## Scores" in (folder / "README.md").read_text(encoding="utf-8")
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for part in ("**Data.**", "**Known errors.**", "**Limits.**", "**Speed and memory.**", "## Scores"):
+        assert part in card
+    assert f"**Made by** `bash scripts/task_model.sh {name} DATA`" in card
+    # An answer that is right has no line of annotation.
+    examples = card.partition("## The first 10 examples of the test part")[2].partition("\n## ")[0]
+    assert sum(line.startswith("- ") for line in examples.splitlines()) == 10
     given, found, expected = EASY[name]
     predictor = load_predictor(name)
     answer = predictor.predict(*given.values())

@@ -74,6 +74,14 @@ def test_a_config_trains_for_ten_steps(name: str, tmp_path: Path) -> None:
     assert (folder / "model.tar.gz").is_file()
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_distributed_validation_reads_all_data(name: str) -> None:
+    """Other samplers give the workers different numbers of batches, and AllenNLP ends with the first one."""
+    config = published_experiment(name)
+    if "validation_data_path" in config or "test_data_path" in config:
+        assert config["validation_data_loader"]["batch_sampler"]["type"] == "elmo_even"
+
+
 @pytest.mark.parametrize(
     "name, variant",
     [
