@@ -86,7 +86,13 @@ def test_a_task_model_is_small_and_answers_an_easy_input(name: str) -> None:
     folder = PRETRAINED_FOLDER / name
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 6_000_000
     card = (folder / "README.md").read_text(encoding="utf-8")
-    for part in ("**Data.**", "**Known errors.**", "**Limits.**", "**Speed and memory.**", "## Scores"):
+    for part in (
+        "**Data.**",
+        "**Known errors.**",
+        "**Limits.**",
+        "**Speed and memory.**",
+        "## Scores",
+    ):
         assert part in card
     assert f"**Made by** `bash scripts/task_model.sh {name} DATA`" in card
     # An answer that is right has no line of annotation.

@@ -60,7 +60,7 @@ def batch_to_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
     return torch.from_numpy(character_ids)
 
 
-def words_of(character_ids: Tensor) -> List[str]:
+def decoded_words(character_ids: Tensor) -> List[str]:
     """
     Return the words that `batch_to_ids` spelled as these rows, `(num_words, 50)`: of a word that was cut, the
     whole characters that are left.

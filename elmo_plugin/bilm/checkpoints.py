@@ -192,6 +192,18 @@ def state_dict_in(folder: Optional[FileName]) -> Dict[str, Any]:
     return {}
 
 
+def highway_parameters(highway: str, kind: str, theirs: Tensor) -> Dict[str, Tensor]:
+    """
+    Return the parameters of a `Highway` of this name, of a kind (`weight` or `bias`), from those of AllenNLP,
+    which stacks both gates, and whose gate opens the other path.
+    """
+    transform, negative_carry = theirs.tensor_split(2)
+    return {
+        f"{highway}.transform.{kind}": transform.clone(),
+        f"{highway}.carry.{kind}": -negative_carry,
+    }
+
+
 def translate_allennlp_bilm(
     bilm: torch.nn.Module, state_dict: Dict[str, Tensor], prefix: str, *unused: Any
 ) -> None:
@@ -207,10 +219,7 @@ def translate_allennlp_bilm(
         if name.startswith("_token_embedder._highways._layers."):
             number, kind = name.split(".")[-2:]
             highway = f"{prefix}character_encoder.highways.{number}"
-            # AllenNLP stacks both gates, and its gate opens the other path.
-            transform, negative_carry = state_dict.pop(full_name).chunk(2)
-            state_dict[f"{highway}.transform.{kind}"] = transform.clone()
-            state_dict[f"{highway}.carry.{kind}"] = -negative_carry
+            state_dict.update(highway_parameters(highway, kind, state_dict.pop(full_name)))
         elif name.startswith("_token_embedder."):
             for theirs, ours in _RENAMED:
                 name = name.replace(theirs, ours)

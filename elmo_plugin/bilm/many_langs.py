@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
-from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, words_of
+from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, decoded_words
+from elmo_plugin.bilm.checkpoints import highway_parameters
 from elmo_plugin.bilm.model_files import (
     CHARACTERS_NAME,
     ENCODER_NAME,
@@ -84,7 +85,7 @@ class ManyLangsEncoder(torch.nn.Module):
         self, encode_characters: Optional[Callable[[Tensor], Tensor]], words: Tensor
     ) -> Tensor:
         """Do the same as `forward`, with another encoder of characters than `characters`."""
-        spelled = self._spelled(words)
+        spelled = self._decoded(words)
         vectors: List[Tensor] = []
         if self.word_embedding is not None:
             ids = self._options.words
@@ -95,10 +96,10 @@ class ManyLangsEncoder(torch.nn.Module):
             vectors.append(encode_characters(torch.tensor(character_ids, device=words.device)))
         return self.projection(torch.cat(vectors, dim=1))
 
-    def _spelled(self, words: Tensor) -> List[str]:
+    def _decoded(self, words: Tensor) -> List[str]:
         limit = self._options.max_characters
         longest = None if limit is None else limit - 2
-        spelled = [_SENTENCE_MARKS.get(word, word) for word in words_of(words)]
+        spelled = [_SENTENCE_MARKS.get(word, word) for word in decoded_words(words)]
         num_bytes = ((words > 0) & (words <= 256)).sum(dim=1)
         for word, number in zip(spelled, num_bytes.tolist()):
             is_full = number == MAX_CHARACTERS_PER_TOKEN - 2
@@ -214,13 +215,7 @@ def _as_bilm(name: str, tensor: Tensor) -> Dict[str, Tensor]:
         return {f"_elmo_lstm.{name}": tensor}
     if name.startswith("highways."):
         number, kind = name.split(".")[-2:]
-        highway = f"character_encoder.characters.highways.{number}"
-        # The gate opens the way around the layer, as in AllenNLP.
-        transform, negative_carry = tensor.tensor_split(2)
-        return {
-            f"{highway}.transform.{kind}": transform,
-            f"{highway}.carry.{kind}": -negative_carry,
-        }
+        return highway_parameters(f"character_encoder.characters.highways.{number}", kind, tensor)
     for theirs, ours in _RENAMED:
         name = name.replace(theirs, ours)
     return {f"character_encoder.{name}": tensor}

@@ -108,7 +108,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         if namespace_to_cache is not None:
             if vocab_to_cache is not None:
                 raise ConfigurationError("Give vocab_to_cache or namespace_to_cache, not both.")
-            vocab_to_cache = _words_of(vocab, namespace_to_cache)
+            vocab_to_cache = _words_in(vocab, namespace_to_cache)
         # `_elmo` and `_projection` are AllenNLP's names: regexes of configs and archives refer to them.
         self._elmo = Elmo(
             options_file,
@@ -151,7 +151,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         return representations
 
 
-def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:
+def _words_in(vocab: Optional[Vocabulary], namespace: str) -> List[str]:
     namespaces = set() if vocab is None else vocab.get_namespaces()
     if vocab is None or namespace not in namespaces:
         raise ConfigurationError(

@@ -84,7 +84,7 @@ class LMWordVocabulary(Vocabulary):
         return cls(tokens_to_add={WORDS_NAMESPACE: words}, non_padded_namespaces=[WORDS_NAMESPACE])
 
 
-def words_of(vocab: Vocabulary) -> List[str]:
+def predicted_words(vocab: Vocabulary) -> List[str]:
     """Return the words that a biLM with this vocabulary predicts, by index."""
     words = vocab.get_index_to_token_vocabulary(WORDS_NAMESPACE)
     # AllenNLP reads this text in the files of an archive as a line feed, which no word has.

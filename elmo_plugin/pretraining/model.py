@@ -22,7 +22,7 @@ from elmo_plugin.bilm.checkpoints import as_bytes, from_bytes, state_dict_in
 from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.bilm.softmax import perplexities
 from elmo_plugin.errors import ConfigurationError, warn_once
-from elmo_plugin.pretraining.corpus import DIRECTIONS, WORDS_NAMESPACE, words_of
+from elmo_plugin.pretraining.corpus import DIRECTIONS, WORDS_NAMESPACE, predicted_words
 from elmo_plugin.pretraining.softmax import LMSoftmax
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
 
@@ -199,7 +199,7 @@ class BiLMTrainingModel(Model):
                 start = start_from_files(options_file, weight_file)
             bilm = start.bilm.requires_grad_(True)
         built_softmax = softmax.construct(
-            num_words=len(words_of(vocab)), input_dim=bilm.options.projection_dim
+            num_words=len(predicted_words(vocab)), input_dim=bilm.options.projection_dim
         )
         if start is not None and start.softmax is not None and not new_softmax:
             start.load_softmax(built_softmax, vocab)

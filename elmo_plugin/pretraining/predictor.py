@@ -18,7 +18,7 @@ from elmo_plugin.files.json_input import (
     shown_json,
 )
 from elmo_plugin.files.text import split_tokens
-from elmo_plugin.pretraining.corpus import BiLMReader, words_of
+from elmo_plugin.pretraining.corpus import BiLMReader, predicted_words
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 
 EXAMPLE = '{"sentence": "The cat sat ."} or {"tokens": ["The", "___", "sat", "."], "best": 5}'
@@ -38,7 +38,7 @@ class BiLMPredictor(LinePredictor, Predictor):
         self, model: BiLMTrainingModel, dataset_reader: BiLMReader, frozen: bool = True
     ) -> None:
         super().__init__(model, dataset_reader, frozen)
-        vocabulary = LMVocabulary(words_of(model.vocab))
+        vocabulary = LMVocabulary(predicted_words(model.vocab))
         self._scorer = SentenceScorer(model.bilm.freeze(), model.softmax.exact(), vocabulary)
 
     def answers_or_errors(

@@ -16,7 +16,7 @@ from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_files
 from elmo_plugin.files.text import FileName
-from elmo_plugin.pretraining.corpus import first_difference, words_of
+from elmo_plugin.pretraining.corpus import first_difference, predicted_words
 from elmo_plugin.pretraining.softmax import LMSoftmax
 
 BILM_NAMES = ("options.json", "weights.hdf5", VOCABULARY_NAME)
@@ -33,7 +33,7 @@ class StartingPoint(NamedTuple):
     def load_softmax(self, softmax: LMSoftmax, vocab: Vocabulary) -> None:
         """Copy the softmax into `softmax`. Raise an error if it predicts other words than `vocab` has."""
         assert self.softmax is not None
-        words = words_of(vocab)
+        words = predicted_words(vocab)
         shapes = self.softmax.weight.shape, softmax.weight.shape
         if self.words is not None and self.words != words:
             difference = first_difference(self.words, words)
@@ -98,7 +98,7 @@ def start_in(model: Model, archive_file: str) -> StartingPoint:
     softmax = getattr(model, "softmax", None)
     if not isinstance(softmax, LMSoftmax):
         return StartingPoint(archive_file, bilm, None, None)
-    return StartingPoint(archive_file, bilm, softmax.exact(), words_of(model.vocab))
+    return StartingPoint(archive_file, bilm, softmax.exact(), predicted_words(model.vocab))
 
 
 def save_bilm(start: StartingPoint, folder: Path, dtype: str = "float32") -> List[Path]:

@@ -24,7 +24,7 @@ from elmo_plugin.pretraining.corpus import (
     find_corpus,
     first_difference,
     marked_sentence,
-    words_of,
+    predicted_words,
 )
 
 # Sentences of a larger file are shuffled in blocks of this size, so that a corpus in one file needs no
@@ -243,7 +243,7 @@ class StreamDataLoader(DataLoader):
         Check that the reader's vocabulary, whose indices are the targets, is the model's. Raise
         `ConfigurationError` if words or their order differ.
         """
-        words, model_words = self._reader.vocabulary.words, words_of(vocab)
+        words, model_words = self._reader.vocabulary.words, predicted_words(vocab)
         if words != model_words:
             raise ConfigurationError(
                 "dataset_reader.vocabulary_file has other words than the model's vocabulary: found "

@@ -13,7 +13,7 @@ from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.embedding.sentences import read_sentences
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import BiLMReader
-from elmo_plugin.pretraining.corpus import LMWordVocabulary, find_corpus, words_of
+from elmo_plugin.pretraining.corpus import LMWordVocabulary, find_corpus, predicted_words
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_words_are_the_same_after_they_were_in_an_archive(tmp_path: Path) -> Non
     vocab = LMWordVocabulary.from_vocabulary_file(str(path))
     vocab.save_to_files(str(tmp_path / "vocabulary"))
     for of_archive in (vocab, Vocabulary.from_files(str(tmp_path / "vocabulary"))):
-        assert words_of(of_archive)[3:] == words
+        assert predicted_words(of_archive)[3:] == words
 
 
 def test_an_archive_is_read_with_its_own_words(tmp_path: Path, vocabulary_file: str) -> None:
