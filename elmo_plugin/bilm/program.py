@@ -1,6 +1,7 @@
 """Write a frozen biLM as a program that runs without this package: torch's `.pt2`, or ONNX."""
 
 import copy
+from functools import partial
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple, cast
 
@@ -12,6 +13,7 @@ from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import sentence_marks
 from elmo_plugin.bilm.frozen import reason_against_copying
 from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.steps import PreparedLayer, State, lstm_step
 from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName
@@ -148,7 +150,7 @@ class _BothDirections(torch.nn.Module):
         super().__init__()
         tensors = [layer.tensors() for layer in layers]
         self.cell_size, self.state_dim = layers[0].cell_size, layers[0].projection_dim
-        self.cell_clip, self.proj_clip = layers[0].cell_clip, layers[0].proj_clip
+        self.clips = layers[0].cell_clip, layers[0].proj_clip
         size = layers[0].input_dim
         self.register_buffer("input_weight", _stacked([one.weight[:, :size].T for one in tensors]))
         self.register_buffer("state_weight", _stacked([one.weight[:, size:].T for one in tensors]))
@@ -165,23 +167,21 @@ class _BothDirections(torch.nn.Module):
         # A prototype feature of torch 2.12: the loop is an operator of the program, so that lengths are free.
         from torch._higher_order_ops.scan import scan
 
-        def step(
-            states: Tuple[Tensor, Tensor], gates: Tensor
-        ) -> Tuple[Tuple[Tensor, Tensor], Tensor]:
-            state, cell = states
-            i, g, f, o = (gates + torch.bmm(state, self.state_weight)).chunk(4, dim=2)
-            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-            if self.cell_clip is not None:
-                cell = cell.clamp(-self.cell_clip, self.cell_clip)
-            state = torch.sigmoid(o) * torch.tanh(cell)
-            if self.projection is not None:
-                state = torch.bmm(state, self.projection)
-                if self.proj_clip is not None:
-                    state = state.clamp(-self.proj_clip, self.proj_clip)
+        # Of the two directions beside each other.
+        layer = PreparedLayer(
+            partial(torch.matmul, other=self.input_weight),
+            partial(torch.bmm, mat2=self.state_weight),
+            None if self.projection is None else partial(torch.bmm, mat2=self.projection),
+            self.bias,
+            *self.clips,
+        )
+
+        def step(states: State, gates: Tensor) -> Tuple[State, Tensor]:
+            state, cell = lstm_step(layer, gates, *states)
             return (state, cell), state.clone()  # one tensor must not be returned twice
 
         # (timesteps, 2, batch_size, 4 * cell_size)
-        gates = torch.matmul(inputs.permute(2, 0, 1, 3), self.input_weight) + self.bias
+        gates = layer.for_inputs(inputs.permute(2, 0, 1, 3)) + layer.bias
         zeros = (
             inputs.new_zeros(2, inputs.size(1), self.state_dim),
             inputs.new_zeros(2, inputs.size(1), self.cell_size),

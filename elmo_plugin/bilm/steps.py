@@ -131,14 +131,38 @@ class PreparedLayer(NamedTuple):
         )
 
 
-def run_loop(layer: PreparedLayer, given: LayerInput) -> LayerOutput:
+def lstm_step(layer: PreparedLayer, gates: Tensor, state: Tensor, cell: Tensor) -> State:
     """
-    Run a layer, whose matrices are each a `Product`, in one direction, step by step. Autograd follows it.
+    Return state and memory cell of sequences after a step.
 
-    Four other files have the same arithmetic, and change with it: `lstm.h` and its backward pass
-    `lstm_backward.h` in C++, `triton_steps.py`, and `program.py`. Tests compare `BiLM` with
-    `tests/bilm/slow_bilm.py`, its gradients with AllenNLP's, and these files with each other.
+    Three other files have the same arithmetic, and change with it: `lstm.h` and its backward pass
+    `lstm_backward.h` in C++, and `triton_steps.py`. Tests compare `BiLM` with `tests/bilm/slow_bilm.py`, its
+    gradients with AllenNLP's, and these files with each other.
+
+    # Parameters
+
+    layer : `PreparedLayer`
+        Its matrices are each a `Product`.
+    gates : `Tensor`
+        What the inputs of the step add to the gates, with the bias, `(..., 4 * cell_size)`. The bias has the
+        1 of the forget gate, see `ProjectedLSTM.tensors`.
+    state, cell : `Tensor`
+        Those before the step, `(..., projection_dim)` and `(..., cell_size)`.
     """
+    i, g, f, o = (gates + layer.for_states(state)).chunk(4, dim=-1)
+    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+    if layer.cell_clip is not None:
+        cell = cell.clamp(-layer.cell_clip, layer.cell_clip)
+    state = torch.sigmoid(o) * torch.tanh(cell)
+    if layer.projection is not None:
+        state = layer.projection(state).to(cell)
+        if layer.proj_clip is not None:
+            state = state.clamp(-layer.proj_clip, layer.proj_clip)
+    return state, cell
+
+
+def run_loop(layer: PreparedLayer, given: LayerInput) -> LayerOutput:
+    """Run a layer, whose matrices are each a `Product`, in one direction. Autograd follows it."""
     state, cell = given.state, given.cell
     outputs: List[Tensor] = []
     # States of the sequences that have ended, the shortest first.
@@ -153,16 +177,7 @@ def run_loop(layer: PreparedLayer, given: LayerInput) -> LayerOutput:
             if size < len(state):
                 final_states.append((state[size:], cell[size:]))
                 state, cell = state[:size], cell[:size]
-            # The bias has the 1 of the forget gate, see `ProjectedLSTM.tensors`.
-            i, g, f, o = (gates + layer.for_states(state)).chunk(4, dim=1)
-            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-            if layer.cell_clip is not None:
-                cell = cell.clamp(-layer.cell_clip, layer.cell_clip)
-            state = torch.sigmoid(o) * torch.tanh(cell)
-            if layer.projection is not None:
-                state = layer.projection(state).to(cell)
-                if layer.proj_clip is not None:
-                    state = state.clamp(-layer.proj_clip, layer.proj_clip)
+            state, cell = lstm_step(layer, gates, state, cell)
             outputs.append(state)
     final_states.append((state, cell))
     states, cells = zip(*reversed(final_states))
