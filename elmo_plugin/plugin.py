@@ -11,9 +11,22 @@ from elmo_plugin.compat.training_process import end_with_parent
 prepare_allennlp()
 end_with_parent()
 
+import torch
+
 from elmo_plugin import pretraining, report, tasks
+from elmo_plugin.bilm.simd.library import most_threads
 from elmo_plugin.commands import allennlp_elmo
 from elmo_plugin.modules import elmo_token_embedder, text_encoder
+
+
+def limit_threads() -> None:
+    """Give torch no more threads than a quota of CPU time has CPUs, unless the user has chosen a number."""
+    threads = most_threads()
+    if threads < torch.get_num_threads():
+        torch.set_num_threads(threads)
+
+
+limit_threads()
 
 __all__ = [
     "allennlp_elmo",
