@@ -65,8 +65,9 @@ def layer_runs(
 
     @torch.no_grad()
     def run_layers(bilm: FrozenBiLM, num_rows: int) -> None:
-        layers = bilm._runner.layers
-        run_stack(options, layers, [inputs[: num_rows * LSTM_STEPS]] * 2, [num_rows] * LSTM_STEPS)
+        run_stack(
+            options, bilm.layers, [inputs[: num_rows * LSTM_STEPS]] * 2, [num_rows] * LSTM_STEPS
+        )
 
     runs: Dict[str, Run] = {}
     size = PEAK_SIZES[device.type]

@@ -20,7 +20,10 @@ from elmo_plugin.modules import elmo_token_embedder, text_encoder
 
 
 def limit_threads() -> None:
-    """Give torch no more threads than a quota of CPU time has CPUs, unless the user has chosen a number."""
+    """
+    Give torch no more threads than a quota of CPU time has CPUs, unless the user has chosen another number
+    (`most_threads`). At import: AllenNLP offers no later moment at which no thread has been started yet.
+    """
     threads = most_threads()
     if threads < torch.get_num_threads():
         torch.set_num_threads(threads)

@@ -1,5 +1,8 @@
 """What loading the plugin does beside registering: the rest is tested where it belongs."""
 
+import os
+import subprocess
+import sys
 from typing import List
 
 import pytest
@@ -18,3 +21,17 @@ def test_torch_has_no_more_threads_than_a_quota_allows(
     monkeypatch.setattr(plugin, "most_threads", lambda: most)
     plugin.limit_threads()
     assert set_to == chosen
+
+
+QUOTA = """
+import torch
+from elmo_plugin import cpus
+cpus.cpu_quota = lambda: 1.0
+import elmo_plugin.plugin
+assert torch.get_num_threads() == 1
+"""
+
+
+def test_loading_the_plugin_limits_threads() -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+    subprocess.run([sys.executable, "-c", QUOTA], env=environment, check=True, timeout=120)

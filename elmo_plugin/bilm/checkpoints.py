@@ -23,7 +23,8 @@ BILM_PREFIX = "_elmo_lstm."
 CHECKSUM_KEY = "weights_sha256"
 
 # What AllenNLP calls a state dict in an unpacked archive, and in a training folder.
-WEIGHTS_NAMES = ("weights.th", "best.th")
+ARCHIVED_WEIGHTS = "weights.th"
+WEIGHTS_NAMES = (ARCHIVED_WEIGHTS, "best.th")
 
 # AllenNLP's names of the parameters of a character encoder, and ours.
 _RENAMED = (

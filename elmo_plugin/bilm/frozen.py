@@ -3,7 +3,7 @@
 import functools
 import itertools
 import logging
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.processor import check_device
 from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
-from elmo_plugin.bilm.steps import LSTMTensors
+from elmo_plugin.bilm.steps import LSTMTensors, RunLayer
 from elmo_plugin.bilm.weights import opened_weights, release_freed_memory, weights_checksum
 from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.files.text import FileName
@@ -65,13 +65,15 @@ class FrozenBiLM:
     options, device
         The arguments.
     precision : `str`
-        What it runs in: the precision of the settings, or `float32` where that is faster.
+        What it runs in: the precision of the settings, or `float32` where `kernel: auto` finds only the
+        reference, and that is faster in `float32`.
     kernel : `str`
         What runs it: `simd`, `triton` or `reference`.
     word_vectors : `WordVectors`
         The vectors of the words that it has met.
     weights_sha256 : `str`
-        The checksum of the weights, see `weights_checksum`.
+        The checksum of the weights, see `weights_checksum`; of a snapshot that `from_files` or `from_bilm`
+        has made.
 
     # Raises
 
@@ -181,6 +183,11 @@ class FrozenBiLM:
         """Width of a layer activation, both directions together."""
         return 2 * self.options.projection_dim
 
+    @property
+    def layers(self) -> Sequence[RunLayer]:
+        """What runs each layer in both directions, see `run_stack`."""
+        return self._runner.layers
+
     @eager
     def __call__(
         self,
@@ -217,7 +224,7 @@ class FrozenBiLM:
             return self._run(character_ids, states)
 
     def _run(self, character_ids: Tensor, states: Optional[CarriedStates] = None) -> Output:
-        run_lstms = functools.partial(run_stack, self.options, self._runner.layers)
+        run_lstms = functools.partial(run_stack, self.options, self.layers)
         return run_batch(character_ids, self._marks, self._encode, run_lstms, states)
 
     def _encode(self, words: Tensor) -> Tensor:

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from elmo_plugin.bilm.bilm import BiLM
 from elmo_plugin.bilm.checkpoints import (
+    ARCHIVED_WEIGHTS,
     BILM_PREFIX,
     CHECKSUM_KEY,
     SOURCE_KEY,
-    WEIGHTS_NAMES,
     as_bytes,
     from_bytes,
     referred_name,
@@ -87,7 +87,7 @@ def keep_only_snapshots(model: torch.nn.Module) -> None:
 
 def archive_files(folder: FileName) -> List[Path]:
     """Return the paths that `save_archive` writes in a folder."""
-    names = (CONFIG_NAME, WEIGHTS_NAMES[0], VOCABULARY_FOLDER, META_NAME)
+    names = (CONFIG_NAME, ARCHIVED_WEIGHTS, VOCABULARY_FOLDER, META_NAME)
     return [Path(folder) / name for name in names]
 
 

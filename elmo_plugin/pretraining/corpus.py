@@ -9,6 +9,7 @@ from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.fields import Field, TensorField
 
 from elmo_plugin.bilm.characters import batch_to_ids
+from elmo_plugin.bilm.checkpoints import ARCHIVED_WEIGHTS
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.compat.archives import VOCABULARY_FOLDER
 from elmo_plugin.embedding.sentences import (
@@ -151,8 +152,11 @@ class BiLMReader(DatasetReader):
 
 
 def _archived_words(folder: Optional[str]) -> Optional[Path]:
-    """Return the file of words in the folder of an archive; `None` if this is not the folder of one."""
-    if folder is None:
+    """
+    Return the file of words in the folder of an archive; `None` if this is not the folder of one. That of a
+    training has no such weights, and AllenNLP may be writing its words, or have been stopped while it did.
+    """
+    if folder is None or not (Path(folder) / ARCHIVED_WEIGHTS).is_file():
         return None
     path = Path(folder) / VOCABULARY_FOLDER / f"{WORDS_NAMESPACE}.txt"
     return path if path.is_file() else None

@@ -139,15 +139,15 @@ def _read_scores(arguments: Sequence[str]) -> Scores:
                 f"scores: found {argument}, expected NAME=FILE, such as test=metrics.json, with a file that "
                 "`allennlp evaluate --output-file` wrote."
             )
-        scores[name] = _read_metrics(path, "Correct the path")
+        scores[name] = _read_metrics(path, "scores: ", "Correct the path")
     return scores
 
 
-def _read_metrics(path: FileName, advice: str) -> Dict[str, Any]:
+def _read_metrics(path: FileName, argument: str, advice: str) -> Dict[str, Any]:
     metrics = read_json(path, _METRICS_CONTENT)
     if not isinstance(metrics, dict):
         raise ConfigurationError(
-            f"scores: {path} has no JSON object, expected {_METRICS_CONTENT}. {advice}."
+            f"{argument}{path} has no JSON object, expected {_METRICS_CONTENT}. {advice}."
         )
     return metrics
 
@@ -157,7 +157,7 @@ def _validation(config: Dict[str, Any], archive_file: Path) -> List[str]:
     folder = archive_file if archive_file.is_dir() else archive_file.parent
     if not (folder / METRICS_NAME).is_file():
         return []
-    metrics = _read_metrics(folder / METRICS_NAME, "Move it away from the archive")
+    metrics = _read_metrics(folder / METRICS_NAME, "", "Move it away from the archive")
     best = {
         name.removeprefix(_BEST): value for name, value in metrics.items() if name.startswith(_BEST)
     }

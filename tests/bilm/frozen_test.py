@@ -216,7 +216,7 @@ class TestCopies:
         frozen = BiLM.from_files(*bilm_files).requires_grad_().freeze(kernel=kernel)
         ForkingPickler.dumps(frozen)  # refuses results of autograd
         inputs = torch.zeros(2, frozen.options.projection_dim)
-        outputs, _ = run_stack(frozen.options, frozen._runner.layers, [inputs, inputs], [1, 1])
+        outputs, _ = run_stack(frozen.options, frozen.layers, [inputs, inputs], [1, 1])
         assert not any(half.requires_grad for layer in outputs for half in layer)
 
     def test_a_pickle_for_another_processor_is_refused(

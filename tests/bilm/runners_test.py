@@ -314,7 +314,9 @@ def test_torch_and_simd_share_threads_of_a_preloaded_library(tmp_path: Path) -> 
     "sizes, num_steps, num_rows",
     [
         ((64, 80, 96), 8, 13),
-        # More than one block of depth; and of rows, those of a tile, of a group of AMX, and of a pass.
+        # More rows than a tile, a group of AMX, and a pass have; more depth than a block has: with AVX-512 in
+        # float32, and with the units and types of the largest blocks.
+        ((2100, 20, 20), 2, 5),
         ((530, 540, 530), 2, 17),
         ((530, 540, 530), 2, 250),
     ],

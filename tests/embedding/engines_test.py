@@ -14,7 +14,7 @@ import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import numpy
 import pytest
@@ -309,6 +309,29 @@ def test_a_worker_has_no_more_threads_than_it_may_use(
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
     engines._Worker(None, num_cpus, writer=None)  # type: ignore[arg-type]
     assert chosen == [num_threads]
+
+
+@pytest.mark.parametrize("address, num_cpus", [(None, 3), ("10.0.0.1:1", None)])
+def test_ray_is_started_with_the_cores_that_may_be_used(
+    monkeypatch: pytest.MonkeyPatch, address: Optional[str], num_cpus: Optional[int]
+) -> None:
+    ray = pytest.importorskip("ray")
+    given: Dict[str, Any] = {}
+
+    def init(**arguments: Any) -> None:
+        given.update(arguments)
+        raise ConnectionError("not started")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(engines, "usable_cpus", lambda: 3)
+    options = EngineOptions(engine="ray", ray_address=address)
+    with (
+        pytest.raises(ConfigurationError, match="not started"),
+        make_engine(ElmoEmbedder("elmo_mini"), options),
+    ):
+        pass
+    assert given["num_cpus"] == num_cpus
 
 
 def test_the_recipe_with_ray_data(

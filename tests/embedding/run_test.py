@@ -552,7 +552,9 @@ class TestResume:
         """Its options file has other settings of the training, and its keys in another order."""
         embed(QuickEmbedder(FrozenBiLM.from_files(*bilm_files)))
         options = json.loads(Path(bilm_files.options_file).read_text())
-        Path("options.json").write_text(json.dumps({"n_epochs": 10, **options}))
+        Path("options.json").write_text(
+            json.dumps({"n_epochs": 10, **dict(reversed(options.items()))})
+        )
         copy = FrozenBiLM.from_files("options.json", bilm_files.weight_file)
         assert copy.options.extra["n_epochs"] == 10
         embed(QuickEmbedder(copy), resume=True)

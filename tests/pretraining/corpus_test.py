@@ -90,6 +90,10 @@ def test_an_archive_is_read_with_its_own_words(tmp_path: Path, vocabulary_file: 
     archived.parent.mkdir(parents=True)
     archived.write_text("<S>\n</S>\n<UNK>\nIt\nhails\n")
     folder = str(tmp_path / "archive")
+    # Not of a training, which may have been killed while AllenNLP wrote this file.
+    reader = BiLMReader(vocabulary_file, serialization_dir=folder)
+    assert reader.vocabulary.words[3:] == ["It", "rains"]
+    (tmp_path / "archive" / "weights.th").touch()
     # A file of this name in the folder of the user can be another one.
     for name in ("gone.txt", vocabulary_file, "elmo_mini"):
         reader = BiLMReader(name, serialization_dir=folder)

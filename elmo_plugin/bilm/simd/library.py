@@ -5,6 +5,7 @@ import functools
 import logging
 import os
 import platform
+import sys
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -140,8 +141,9 @@ def openmp_functions() -> Sequence[Optional[ctypes.c_void_p]]:
     # The threads of another process do not run in its forks.
     if os.getpid() == _PROCESS and most_threads() == torch.get_num_threads():
         # A preloaded library comes first, as for torch; then torch's own, which is loaded already, with the
-        # libraries that it depends on.
-        for file in (None, str(Path(torch.__file__).parent / "lib/libtorch_cpu.so")):
+        # libraries that it depends on. Their names are those of Linux.
+        of_torch = str(Path(torch.__file__).parent / "lib/libtorch_cpu.so")
+        for file in (None, of_torch) if sys.platform == "linux" else ():
             try:
                 library = ctypes.CDLL(file)
                 functions = [getattr(library, name) for name in names]

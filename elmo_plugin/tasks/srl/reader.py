@@ -3,13 +3,15 @@
 import logging
 import re
 from collections import Counter
-from typing import Any, Collection, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
+import numpy
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, MetadataField, SequenceLabelField, TextField
 from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
+from scipy.optimize import linear_sum_assignment
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import find_key, shown_json
@@ -32,6 +34,7 @@ _CELL = re.compile(r"(?P<starts>(?:\([^()*]+)*)\*(?P<ends>\)*)")
 _EXPECTED = "each span as (LABEL* on its first word, * between and *) on its last, or (LABEL*)"
 _PREDICATE = "V"
 _NO_LEMMA = "-"
+_NO_CANDIDATE = 1_000_000  # more than all places among candidates together
 
 
 class ArgumentColumn:
@@ -44,26 +47,25 @@ class ArgumentColumn:
     spans : `List[Span]`
         Spans that do not overlap: one `V`, and of the others the outer ones, without those that overlap `V`.
         Of several spans `V`, it is the one of the predicate's word.
+    candidates : `List[int]`
+        The words that may be the predicate, the likeliest first: those with a lemma in a span `V`, which is
+        longer than one word if there is a particle (`carry out`); if none has a lemma, the first of each.
+        Lemmas elsewhere are ignored: OntoNotes also has them on words that have a word sense but are not
+        predicates.
     predicate_index : `Optional[int]`
-        The predicate's word: the first word with a lemma in a `V` span, which is longer than the word if
-        there is a particle (`carry out`); if no word has a lemma, the first of the span. `None` if there is
-        no `V`. Lemmas elsewhere are ignored: OntoNotes also has them on words that have a word sense but are
-        not predicates.
+        The predicate's word: the first candidate, or the one that was given. `None` if there is no `V`.
     oddities : `List[str]`
-        A description of each span that was left out, and of a predicate without a lemma.
-
-    # Parameters
-
-    of_others : `Collection[int]`, optional (default = `()`)
-        Predicates of other columns, which are this one's only if it has no other word to choose.
+        A description of each span that was left out, of a predicate without a lemma, and of one that was
+        given in place of the first candidate.
     """
 
     def __init__(
-        self, sentence: Conll2012Sentence, number: int, of_others: Collection[Optional[int]] = ()
+        self, sentence: Conll2012Sentence, number: int, predicate_index: Optional[int] = None
     ) -> None:
         self.sentence = sentence
         self.number = number
         self.spans: List[Span] = []
+        self.candidates: List[int] = []
         self.predicate_index: Optional[int] = None
         self.oddities: List[str] = []
         spans = sorted(self._all_spans(), key=lambda span: (span.start, -span.end))
@@ -77,8 +79,11 @@ class ArgumentColumn:
                 if lemmas[index] != _NO_LEMMA
             ]
             candidates = with_lemma or [(span.start, span) for span in predicates]
-            free = [(index, span) for index, span in candidates if index not in of_others]
-            self.predicate_index, predicate = (free or candidates)[0]
+            self.candidates = [index for index, _ in candidates]
+            place = 0 if predicate_index is None else self.candidates.index(predicate_index)
+            self.predicate_index, predicate = candidates[place]
+            if place > 0:
+                self.oddities.append("predicates that are another word of their spans (V* read")
             self.spans.append(predicate)
             self.oddities += ["further spans (V* left out"] * (len(predicates) - 1)
             if not with_lemma:
@@ -93,12 +98,22 @@ class ArgumentColumn:
 
     @classmethod
     def of_sentence(cls, sentence: Conll2012Sentence) -> List["ArgumentColumn"]:
-        """Return the columns of a sentence, with different predicates where their spans `V` allow it."""
+        """
+        Return the columns of a sentence. If two have the same first candidate, the predicates are different
+        words where that is possible, and as early among the candidates as possible.
+        """
         columns = [cls(sentence, number) for number in range(len(sentence.arguments))]
-        for number in reversed(range(len(columns))):
-            others = [column.predicate_index for column in columns[:number] + columns[number + 1 :]]
-            if columns[number].predicate_index in others:
-                columns[number] = cls(sentence, number, of_others=others)
+        known = [column for column in columns if column.candidates]
+        if len({column.predicate_index for column in known}) == len(known):
+            return columns
+        costs = numpy.full((len(known), len(sentence.words)), _NO_CANDIDATE)
+        for row, column in enumerate(known):
+            for place, index in reversed(list(enumerate(column.candidates))):
+                costs[row, index] = place
+        for row, index in zip(*linear_sum_assignment(costs)):
+            if costs[row, index] < _NO_CANDIDATE:
+                number = known[row].number
+                columns[number] = cls(sentence, number, predicate_index=index)
         return columns
 
     def fault(self, index: int, problem: str) -> ConfigurationError:

@@ -121,6 +121,10 @@ def test_odd_columns_are_read_and_counted(tmp_path, caplog, cells, predicate, ta
         ([("go", "(V*)", "(V*)"), ("and", "*", "*"), ("get", "*", "(V*)")], [0, 2]),
         ([("go", "(V*)", "(V*)"), ("and", "*", "*"), ("get", "(V*)", "*")], [2, 0]),
         ([("go", "(V*)", "(V*)"), ("and", "*", "*"), ("get", "(V*)", "(V*)")], [0, 2]),
+        (
+            [("a", "(V*)", "(V*)", "*"), ("b", "*", "(V*)", "(V*)"), ("c", "*", "*", "(V*)")],
+            [0, 1, 2],
+        ),
         # A long span V over the predicate of another column.
         ([("go", "(V*", "(V*)"), ("and", "*", "*"), ("get", "*)", "*")], [2, 0]),
     ],
