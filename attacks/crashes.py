@@ -237,8 +237,8 @@ def prepare_embedding(folder: Path) -> Trial:
 def _interrupted_by(error: Optional[BaseException]) -> bool:
     """
     Return whether an interrupt led to an error: AllenNLP archives its best weights then, whose name it sets
-    before it writes them, and torch completes the file that it was writing. The user's interrupt reaches the
-    process that waits for the training too, whatever the training makes of its own.
+    before it writes them, and torch completes the file that it was writing. Users do not see such an error:
+    their interrupt also ends the process that waits for the training.
     """
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__

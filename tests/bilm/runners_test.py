@@ -302,7 +302,7 @@ def test_torch_and_simd_share_threads_of_a_preloaded_library(tmp_path: Path) -> 
     found = sorted(Path(torch.__file__).parent.parent.glob("torch*/**/libgomp*.so*"))
     if not found:
         pytest.skip("torch brings no libgomp.")
-    # Under a name of its own, so that the loader takes it for another library than torch's.
+    # The loader would not load a second library of the same name.
     name = found[0].name.encode()
     preloaded = tmp_path / "preloaded.so"
     preloaded.write_bytes(found[0].read_bytes().replace(name, name.replace(b"gomp", b"gomq")))

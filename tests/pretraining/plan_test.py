@@ -46,6 +46,15 @@ def planned(
     return config, make_plan(config, settings, text, words_per_second)
 
 
+def planned_with(
+    changes: str, folder: Path, settings: Settings = NEW
+) -> Tuple[Dict[str, Any], Plan]:
+    """The plan with a config of the user, which changes that of `mini`."""
+    own = folder / "own.jsonnet"
+    own.write_text(f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ {changes} }}")
+    return planned(replace(settings, size=str(own)))
+
+
 @given(
     hours=st.floats(0.01, 1000),
     num_sentences=st.integers(100, 10**7),
@@ -135,12 +144,8 @@ def test_each_size_has_a_config(size: str) -> None:
 
 
 def test_a_config_of_ones_own_keeps_its_rows_and_rates(tmp_path: Path) -> None:
-    own = tmp_path / "own.jsonnet"
-    own.write_text(
-        f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ data_loader+: {{ rows: 7 }}, trainer+: {{ "
-        "learning_rate_scheduler: null }}"
-    )
-    config, plan = planned(replace(NEW, size=str(own)))
+    changes = "data_loader+: { rows: 7 }, trainer+: { learning_rate_scheduler: null }"
+    config, plan = planned_with(changes, tmp_path)
     assert config["data_loader"]["rows"] == 7
     assert config["trainer"]["learning_rate_scheduler"] is None
     assert plan.words == plan.batches * 7 * 20
@@ -148,23 +153,16 @@ def test_a_config_of_ones_own_keeps_its_rows_and_rates(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("epochs", [2, None])
 def test_epochs_of_a_config_of_ones_own_stay_short(epochs: Optional[int], tmp_path: Path) -> None:
-    own = tmp_path / "own.jsonnet"
-    own.write_text(
-        f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ data_loader+: {{ batches_per_epoch: 50 }} }}"
-    )
-    config, plan = planned(replace(NEW, size=str(own), epochs=epochs))
+    changes = "data_loader+: { batches_per_epoch: 50 }"
+    config, plan = planned_with(changes, tmp_path, replace(NEW, epochs=epochs))
     assert config["data_loader"]["batches_per_epoch"] == 50
     assert plan.epochs == config["trainer"]["num_epochs"] == (epochs or NEW.max_epochs)
     assert plan.batches == 50 * plan.epochs
 
 
 def test_a_config_of_ones_own_can_leave_out_what_has_a_default(tmp_path: Path) -> None:
-    own = tmp_path / "own.jsonnet"
-    own.write_text(
-        f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ data_loader: {{ type: 'elmo_bilm_streams' }}, "
-        "trainer+: { checkpointer: 'elmo_atomic' } }"
-    )
-    config, plan = planned(replace(NEW, size=str(own)))
+    loader = "data_loader: { type: 'elmo_bilm_streams' }"
+    config, plan = planned_with(f"{loader}, trainer+: {{ checkpointer: 'elmo_atomic' }}", tmp_path)
     assert plan.words == plan.batches * DEFAULT_ROWS * DEFAULT_UNROLL_STEPS
     assert config["trainer"]["checkpointer"]["save_every_num_batches"] > 0
 
