@@ -17,7 +17,7 @@ from elmo_plugin.bilm.many_langs import ManyLangsEncoder, read_many_langs
 from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions, ManyLangsEncoderOptions
 from elmo_plugin.bilm.steps import LayerInput, RunLayer, State
-from elmo_plugin.bilm.weights import opened_weights, save_model
+from elmo_plugin.bilm.weights import opened_weights, save_model, weights_checksum
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName
 
@@ -255,7 +255,9 @@ class BiLM(torch.nn.Module):
         """
         from elmo_plugin.bilm.frozen import FrozenBiLM, InferenceSettings
 
-        return FrozenBiLM.from_bilm(self, InferenceSettings.from_dict(settings))
+        frozen = FrozenBiLM.from_bilm(self, InferenceSettings.from_dict(settings))
+        frozen.weights_sha256 = weights_checksum(self)
+        return frozen
 
     def save(self, options_file: FileName, weight_file: FileName) -> None:
         """

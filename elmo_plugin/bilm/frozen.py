@@ -20,7 +20,7 @@ from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.processor import check_device
 from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
 from elmo_plugin.bilm.steps import LSTMTensors, RunLayer
-from elmo_plugin.bilm.weights import opened_weights, release_freed_memory, weights_checksum
+from elmo_plugin.bilm.weights import opened_weights, release_freed_memory
 from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.files.text import FileName
 
@@ -71,16 +71,14 @@ class FrozenBiLM:
         What runs it: `simd`, `triton` or `reference`.
     word_vectors : `WordVectors`
         The vectors of the words that it has met.
-    weights_sha256 : `str`
-        The checksum of the weights, see `weights_checksum`; of a snapshot that `from_files` or `from_bilm`
-        has made.
+    weights_sha256 : `str`, optional
+        The checksum of the weights, see `weights_checksum`; `None` in a snapshot that an `Elmo` has made, as
+        it takes longer than the copy.
 
     # Raises
 
     `ConfigurationError` if the kernel of the settings does not run on the device.
     """
-
-    weights_sha256: str
 
     def __init__(
         self,
@@ -103,6 +101,7 @@ class FrozenBiLM:
         self._marks = sentence_marks().to(device)  # (2, 50)
         self.word_vectors = WordVectors(settings.word_cache_size)
         self._sentences = SentenceActivations(settings.sentence_cache_mb)
+        self.weights_sha256: Optional[str] = None
 
     @classmethod
     def from_files(
@@ -164,9 +163,7 @@ class FrozenBiLM:
         with torch.inference_mode(False), torch.no_grad():
             layers = [layer.tensors() for layer in (*bilm.forward_layers, *bilm.backward_layers)]
         device = next(bilm.parameters()).device
-        frozen = cls(bilm.options, bilm.character_encoder, layers, settings, device)
-        frozen.weights_sha256 = weights_checksum(bilm)
-        return frozen
+        return cls(bilm.options, bilm.character_encoder, layers, settings, device)
 
     def __deepcopy__(self, memo: Any) -> "FrozenBiLM":
         return self

@@ -8,7 +8,6 @@ import re
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import (
     Any,
     Callable,
@@ -337,8 +336,7 @@ def weights_checksum(bilm: Any) -> str:
     whatever the type in the file that they were read from.
     """
     arrays = (
-        # Of `torch.func.functional_call`, weights are no parameters.
-        (entry.dataset, _as_array(entry.as_dataset(attrgetter(entry.parameter)(bilm))))
+        (entry.dataset, _as_array(entry.as_dataset(bilm.get_parameter(entry.parameter))))
         for entry in weight_layout(bilm)
     )
     return _sha256((name, array.shape, [array]) for name, array in arrays)

@@ -1,6 +1,7 @@
 """Compute the vectors of every layer for sentences, as arrays."""
 
 import hashlib
+import secrets
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
@@ -95,9 +96,13 @@ class ElmoEmbedder:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of the options and weights of the biLM."""
+        """
+        SHA-256 of the options and weights of the biLM. If the checksum of its weights is not known, each call
+        returns another value, so that no two models are taken for the same.
+        """
         bilm = self.elmo_bilm
-        return hashlib.sha256(f"{bilm.options} {bilm.weights_sha256}".encode()).hexdigest()
+        weights = bilm.weights_sha256 or secrets.token_hex()
+        return hashlib.sha256(f"{bilm.options} {weights}".encode()).hexdigest()
 
     def get_output_dim(self) -> int:
         """Width of a layer, both directions together."""

@@ -559,7 +559,7 @@ class TestResume:
         assert copy.options.extra["n_epochs"] == 10
         embed(QuickEmbedder(copy), resume=True)
 
-    def test_models_of_changed_weights_are_not_taken_for_the_same(
+    def test_models_without_checksums_are_not_taken_for_the_same(
         self, bilm_files: BiLMFiles, folder: Path
     ) -> None:
         def embedder(factor: float) -> QuickEmbedder:
