@@ -1,16 +1,11 @@
 """Predictors of trained models, for Python and for `elmo predict`."""
 
-# AllenNLP is checked and patched before anything imports it.
-# ruff: noqa: E402
-from elmo_plugin.compat.patches import prepare_allennlp
-
-prepare_allennlp()
-
 from typing import Any, Dict, Optional
 
+# First: it checks and patches AllenNLP, and registers what archives name.
+import elmo_plugin.plugin  # noqa: F401 # isort: skip
 from allennlp.predictors import Predictor
 
-import elmo_plugin.plugin  # noqa: F401 - registers what archives name
 from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName

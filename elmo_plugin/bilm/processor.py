@@ -60,9 +60,16 @@ def check_device(device: torch.device) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ConfigurationError(
-            f"device is '{device}', which torch cannot use here ({str(error).splitlines()[0]}). Give cpu, or "
-            "a GPU that torch finds."
+            f"device is '{device}', which torch cannot use here ({str(error).splitlines()[0]}). Give a GPU "
+            "that torch finds, or the CPU: device cpu, cuda_device -1."
         ) from error
+
+
+def checked_device(cuda_device: int) -> torch.device:
+    """Return the GPU of this index, or the CPU for -1. Raise an error as `check_device`."""
+    device = CPU if cuda_device < 0 else torch.device("cuda", cuda_device)
+    check_device(device)
+    return device
 
 
 def has_bfloat16_products(device: torch.device = CPU) -> bool:

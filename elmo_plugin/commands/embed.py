@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from elmo_plugin.arguments import option, option_group
+from elmo_plugin.bilm.processor import checked_device
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.embedding.elmo_embedder import (
     BiLMFiles,
     DeviceOptions,
     ElmoEmbedder,
-    checked_device,
 )
 from elmo_plugin.embedding.engines import EngineOptions
 from elmo_plugin.embedding.formats import OutputOptions

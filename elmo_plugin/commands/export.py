@@ -14,6 +14,7 @@ from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.embedding.elmo_embedder import BiLMFiles
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file
+from elmo_plugin.files.text import read_text
 
 DESCRIPTION = """\
 examples:
@@ -109,6 +110,8 @@ def run(options: ExportOptions) -> None:
         import elmo_plugin.plugin  # noqa: F401 - patches and registers
         from elmo_plugin.pretraining.export import export_model
     arguments = {name: value for name, value in asdict(options).items() if name != "files"}
+    if options.description is not None:
+        arguments["description"] = read_text(options.description, "Markdown")
     print(*export_model(**arguments), sep="\n")
 
 

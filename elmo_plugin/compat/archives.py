@@ -26,6 +26,7 @@ from elmo_plugin.bilm.checkpoints import (
     referred_name,
 )
 from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names, save_tensors
+from elmo_plugin.bilm.processor import checked_device
 from elmo_plugin.bilm.weights import in_type, weights_checksum
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
@@ -59,10 +60,7 @@ def opened_archive(
     `ConfigurationError` if it does not exist, if it is damaged, if its parts do not belong together, or if it
     would write outside of its folder.
     """
-    try:
-        checks.check_for_gpu(cuda_device)
-    except checks.ConfigurationError as error:
-        raise ConfigurationError(f"cuda_device is {cuda_device}: {error.message}") from error
+    checked_device(cuda_device)
     try:
         archive = load_archive(archive_file, cuda_device, overrides)
     except ConfigurationError:

@@ -10,10 +10,11 @@ import numpy
 import torch
 from torch import Tensor
 
-from elmo_plugin.arguments import check_options, option
+from elmo_plugin.arguments import option
 from elmo_plugin.bilm import FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.model_files import ORIGINAL, model_choices
+from elmo_plugin.bilm.processor import checked_device
 from elmo_plugin.bilm.runners import AUTO, KERNELS, PRECISIONS
 from elmo_plugin.embedding.formats import OutputOptions
 from elmo_plugin.embedding.layers import check_pool, layer_choice, pool_tokens
@@ -183,7 +184,8 @@ class ElmoEmbedder:
         `ConfigurationError` for a `batch_size` that is not positive, and for an unknown `pool`; while the
         generator runs, `ValueError` as `embed_sentence`, naming the sentence.
         """
-        check_pool(pool)
+        if pool is not None:
+            check_pool(pool)
         embed = partial(self._embed, pool=pool, keep_sentences=keep_sentences)
         if not self.stateful:
             return self.map_batches(embed, sentences, batch_size)
@@ -329,21 +331,6 @@ class DeviceOptions:
     cuda_device: int = option("index of the GPU; -1 for the CPU", -1, metavar="N")
     precision: str = option("bfloat16, int8: faster, less exact", "float32", choices=PRECISIONS)
     kernel: str = option("what runs the LSTMs; auto: the fastest", AUTO, choices=KERNELS)
-
-    def __post_init__(self) -> None:
-        check_options(self)
-
-
-def checked_device(cuda_device: int) -> torch.device:
-    """Return the device. Raise `ConfigurationError` if there is no such GPU."""
-    if cuda_device < 0:
-        return torch.device("cpu")
-    if cuda_device >= torch.cuda.device_count():
-        raise ConfigurationError(
-            f"cuda_device is {cuda_device}, but torch finds {torch.cuda.device_count()} GPUs. Give the index "
-            "of one of them, from 0, or -1 for the CPU."
-        )
-    return torch.device("cuda", cuda_device)
 
 
 def _checked(sentences: Iterable[Iterable[str]]) -> Iterator[List[str]]:

@@ -33,7 +33,8 @@ class LayerChoice:
     pool: Optional[str] = None  # a vector for each token
 
     def __post_init__(self) -> None:
-        check_pool(self.pool)
+        if self.pool is not None:
+            check_pool(self.pool)
 
     def __call__(self, layers: numpy.ndarray) -> numpy.ndarray:
         """Return the vectors to write. With `pool` they have no dimension of tokens."""
@@ -104,9 +105,9 @@ def _mixed(mix: ScalarMix, layers: numpy.ndarray) -> numpy.ndarray:
         return mix(list(torch.from_numpy(layers))).numpy()
 
 
-def check_pool(pool: Optional[str]) -> None:
-    """Raise `ConfigurationError` unless `pool` is one of `POOLS`, or `None`."""
-    if pool is not None and pool not in POOLS:
+def check_pool(pool: str) -> None:
+    """Raise `ConfigurationError` unless `pool` is one of `POOLS`."""
+    if pool not in POOLS:
         raise ConfigurationError(f"pool is '{pool}', expected one of {', '.join(POOLS)}.")
 
 

@@ -180,7 +180,7 @@ class EmbeddingRun:
         """Check that the existing output is the one that this run would make, and return its size."""
         about = about_output(self._output, self._format_class)
         assert about is not None  # see _check_output
-        _check_same_settings(about["settings"], settings, str(self._output))
+        check_same_settings(about["settings"], settings, str(self._output))
         digests = [content.digest for content in self._contents(engine)]
         if digests != [content["digest"] for content in about["input"]]:
             raise ConfigurationError(
@@ -196,7 +196,7 @@ class EmbeddingRun:
         folder = self._partial.parts_folder
         if not folder.num_parts:
             return []
-        _check_same_settings(self._partial.interrupted_run().settings, settings, self._partial.name)
+        check_same_settings(self._partial.interrupted_run().settings, settings, self._partial.name)
         logger.info("Comparing %d finished parts with their checksums.", folder.num_parts)
         return folder.intact_parts()
 
@@ -367,7 +367,7 @@ def _check_unchanged(contents: List[Content], written: List[Content]) -> None:
             )
 
 
-def _check_same_settings(previous: Dict[str, Any], settings: Dict[str, Any], where: str) -> None:
+def check_same_settings(previous: Dict[str, Any], settings: Dict[str, Any], where: str) -> None:
     """Raise `ConfigurationError` naming the settings that differ from those of the run at a path."""
     different = [
         f"{name} was {previous.get(name)!r}, now {settings.get(name)!r}"

@@ -17,9 +17,10 @@ from elmo_plugin.bilm.model_files import (
     local_path,
     resolve_model_files,
 )
+from elmo_plugin.bilm.processor import checked_device
 from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, perplexities, softmax_of
 from elmo_plugin.bilm.weights import read_group
-from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_device, checked_tokens
+from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_tokens
 from elmo_plugin.embedding.sentence_batches import DEFAULT_BATCH_SIZE
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName

@@ -36,11 +36,9 @@ def choose_mix(model: Module, archive_file: str, mix_name: Optional[str] = None)
 
     # Raises
 
-    `ConfigurationError` listing the mixes, if none or several have this name.
+    `ConfigurationError` without a mix; and listing the mixes, if none or several have this name.
     """
-    mixes = mixes_in(model)
-    if not mixes:
-        raise _no_mix(model, archive_file)
+    mixes = mixes_in(model, archive_file)
     chosen = [mix for mix in mixes if mix_name is None or f".{mix.name}".endswith(f".{mix_name}")]
     if len(chosen) != 1:
         listing = ", ".join(mix.name for mix in mixes)
@@ -52,10 +50,11 @@ def choose_mix(model: Module, archive_file: str, mix_name: Optional[str] = None)
     return chosen[0]
 
 
-def mixes_in(model: Module) -> List[ArchivedMix]:
+def mixes_in(model: Module, archive_file: str) -> List[ArchivedMix]:
     """
-    Return all mixes of a model whose `Elmo` runs a biLM, in the order of its modules. A mix has the name of
-    the module of this package that holds the `Elmo`, or else of the `Elmo`.
+    Return all mixes of a trained model whose `Elmo` runs a biLM, in the order of its modules. A mix has the
+    name of the module of this package that holds the `Elmo`, or else of the `Elmo`. Raise
+    `ConfigurationError`, which calls the model `archive_file`, if there is none.
     """
     names: Dict[int, List[str]] = {}  # names of the mixes of an `Elmo`, by its id
     mixes: List[ArchivedMix] = []
@@ -71,16 +70,14 @@ def mixes_in(model: Module) -> List[ArchivedMix]:
             own_names = names.get(id(module), [name] if num_mixes == 1 else numbered)
             for own_name, mix in zip(own_names, module.scalar_mixes):
                 mixes.append(ArchivedMix(own_name, mix, module.bilm))
-    return mixes
-
-
-def _no_mix(model: Module, archive_file: str) -> ConfigurationError:
+    if mixes:
+        return mixes
     if any(isinstance(module, AllenNlpElmo) for module in model.modules()):
-        return ConfigurationError(
+        raise ConfigurationError(
             f"{archive_file}: the model's ELMo is AllenNLP's own, expected type 'elmo'. Override the type, "
             """for instance: --overrides '{"model.text_field_embedder.token_embedders.elmo.type": "elmo"}'"""
         )
-    return ConfigurationError(
-        f"{archive_file}: the model holds no mix, expected a task model with ELMo. For the layers of a "
-        "pretrained biLM, export it with `elmo export`, and give its folder by --model."
+    raise ConfigurationError(
+        f"{archive_file}: the model holds no mix, expected a task model with ELMo, not a baseline without it "
+        "or a pretrained biLM, whose layers `elmo embed --model` writes after `elmo export`."
     )

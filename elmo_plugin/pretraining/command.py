@@ -6,7 +6,7 @@ import sys
 from collections import Counter, deque
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional
+from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence
 
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
@@ -16,11 +16,12 @@ from elmo_plugin.embedding.neighbors import (
     find_occurrences,
     nearest_occurrences,
 )
+from elmo_plugin.embedding.run import check_same_settings
 from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource, find_sources
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import LOCK_NAME, claimed_folder, remove_partial_files
 from elmo_plugin.pretraining.corpus import check_apart
-from elmo_plugin.pretraining.export import METRICS_NAME, export_model
+from elmo_plugin.pretraining.export import CARD_NAME, METRICS_NAME, export_model
 from elmo_plugin.pretraining.plan import (
     CONFIG_NAME,
     MAX_VOCABULARY,
@@ -36,7 +37,12 @@ from elmo_plugin.pretraining.plan import (
 )
 from elmo_plugin.pretraining.process import measured_speed, train
 from elmo_plugin.pretraining.progress import METRICS_BEFORE_NAME, PROGRESS_NAME, last_progress
-from elmo_plugin.pretraining.starting_point import StartingPoint, load_start, save_bilm
+from elmo_plugin.pretraining.starting_point import (
+    BILM_NAMES,
+    StartingPoint,
+    load_start,
+    save_bilm,
+)
 from elmo_plugin.pretraining.text import HELDOUT_NAME, prepare_text
 
 if TYPE_CHECKING:
@@ -60,7 +66,7 @@ def pretrain(options: "PretrainOptions") -> None:
             _prepare(options, folder)
         content = json.loads((folder / PLAN_NAME).read_text(encoding="utf-8"))
         plan = Plan.from_dict(content["plan"])
-        _check_same(options, content["arguments"], folder)
+        check_same_settings(content["arguments"], options.plan_arguments(), str(folder))
         train(folder, plan)
         _export(options, output, folder, plan)
     _show(output, folder)
@@ -91,6 +97,12 @@ def _check_output(options: "PretrainOptions", output: Path, folder: Path) -> Non
     found = {path.name for path in output.iterdir()} if output.exists() else set()
     if not found - {folder.name} and not is_begun:
         return  # new, or an earlier call ended before it had a plan
+    written = sorted(found & {*BILM_NAMES, CARD_NAME})
+    if written and MARK_NAME not in in_folder:
+        raise ConfigurationError(
+            f"OUTPUT: {output} has {', '.join(written)}, but no {folder.name}/{MARK_NAME}, with which this "
+            "command marks what it wrote, so they are not replaced. Give another path, or move them away."
+        )
     if not (options.overwrite or (options.resume and is_begun)):
         advice = "--resume to continue the training in it, " if is_begun else ""
         raise ConfigurationError(
@@ -109,20 +121,6 @@ def _remove_training(folder: Path) -> None:
             path.unlink()
 
 
-def _check_same(options: "PretrainOptions", found: Dict[str, Any], folder: Path) -> None:
-    given = options.plan_arguments()
-    differences = [
-        f"{key.rstrip('_')} was {found.get(key)}, now {value}"
-        for key, value in given.items()
-        if found.get(key) != value
-    ]
-    if differences:
-        raise ConfigurationError(
-            f"--resume: the training in {folder} was begun with other arguments: {'; '.join(differences)}. "
-            "Give the same, or --overwrite to start again."
-        )
-
-
 def _prepare(options: "PretrainOptions", folder: Path) -> None:
     """
     Check the input, remove an earlier training, and write text, config and plan; the plan last: a folder with
@@ -134,10 +132,10 @@ def _prepare(options: "PretrainOptions", folder: Path) -> None:
     check_apart(sources, heldout, "--heldout")
     start = _checked_start(options.from_) if options.from_ else None
     _check_not_inside([*sources, *heldout], options.from_, folder)
-    size = options.chosen_size
+    size = options.size
     words = start and start.words
     name = start and START_NAME
-    settings = Settings(size, name, words is not None, options.chosen_hours, options.epochs)
+    settings = Settings(size, name, words is not None, options.hours, options.epochs)
     config = base_config(settings)
     if any((folder / name).exists() for name in (PLAN_NAME, RUN_NAME)):
         # An earlier training is removed only if the text that replaces it can be read to its end.
@@ -198,7 +196,7 @@ def _export(options: "PretrainOptions", output: Path, folder: Path, plan: Plan) 
     record = last_progress(folder / RUN_NAME / PROGRESS_NAME)
     assert record is not None  # of the training that has ended
     is_new = options.from_ is None
-    kind = f"a biLM of size {options.chosen_size}" if is_new else f"{options.from_}, adapted"
+    kind = f"a biLM of size {options.size}" if is_new else f"{options.from_}, adapted"
     lines = [
         f"{output.resolve().name}: {kind}, trained by `elmo pretrain` on {plan.text.train_words:,} words.",
         "",
@@ -206,15 +204,13 @@ def _export(options: "PretrainOptions", output: Path, folder: Path, plan: Plan) 
         f"- training: {record['words']:,} words read in {record['batches']:,} updates and "
         f"{record['seconds'] / 3600:.2f} hours",
     ]
-    about = folder / "about.md"
-    about.write_text("\n".join(lines) + "\n", encoding="utf-8")
     remove_partial_files(output)  # of an earlier call
     export_model(
         folder / RUN_NAME / "model.tar.gz",
         output,
         overwrite=True,
         license=options.license,
-        description=about,
+        description="\n".join(lines) + "\n",
     )
 
 
@@ -243,8 +239,8 @@ def _show(output: Path, folder: Path) -> None:
 def _print_neighbors(output: Path, heldout: Path) -> None:
     sentences = list(SentenceSource(heldout, CORPUS_OPTIONS).sentences())
     embedder = ElmoEmbedder(output)
-    for word in _shown_words(token for sentence in sentences for token in sentence.tokens):
-        occurrences, _ = find_occurrences(sentences, word, str(heldout), max_occurrences=500)
+    for word in _shown_words(sentence.tokens for sentence in sentences):
+        occurrences, _ = find_occurrences(sentences, word, str(heldout))
         # One of each sentence: the nearest is often in the same one.
         occurrences = list({occurrence.tokens: occurrence for occurrence in occurrences}.values())
         vectors = embed_occurrences(embedder, occurrences, show_progress=False)
@@ -254,11 +250,13 @@ def _print_neighbors(output: Path, heldout: Path) -> None:
             print(f"  {_around(occurrence)}")
 
 
-def _shown_words(tokens: Iterable[str]) -> List[str]:
-    """Return some words that occur several times, but not often: those have a meaning of their own."""
+def _shown_words(sentences: Iterable[Sequence[str]]) -> List[str]:
+    """Return some words of several sentences, but not of many: those have a meaning of their own."""
+    distinct = dict.fromkeys(map(tuple, sentences))
+    counts = Counter(word for tokens in distinct for word in dict.fromkeys(tokens))
     return [
         word
-        for word, count in Counter(tokens).most_common()
+        for word, count in counts.most_common()
         if 3 <= count <= MAX_COUNT_OF_SHOWN_WORDS and word.isalpha() and not word[0].isupper()
     ][:NUM_SHOWN_WORDS]
 

@@ -16,7 +16,7 @@ from elmo_plugin.bilm.model_files import archive_path
 from elmo_plugin.compat.archives import archive_files, opened_archive, save_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
-from elmo_plugin.files.text import FileName, read_json, read_text
+from elmo_plugin.files.text import FileName, read_json
 from elmo_plugin.pretraining.starting_point import BILM_NAMES, save_bilm, start_in
 
 logger = logging.getLogger(__name__)
@@ -38,12 +38,12 @@ def export_model(
     overwrite: bool = False,
     name: Optional[str] = None,
     license: Optional[str] = None,
-    description: Optional[FileName] = None,
+    description: Optional[str] = None,
     scores: Sequence[str] = (),
 ) -> List[Path]:
     """
     Write the biLM of an archive, or its task model, with a model card, `README.md`. Return what was written,
-    the card last. The parameters are the arguments of `elmo export`.
+    the card last. The parameters are the arguments of `elmo export`; `description` is the Markdown itself.
 
     A biLM is written as `options.json` and `weights.hdf5`; a pretrained one also as `vocab.txt`, and its
     softmax in the group `softmax` of the weights. A task model is written as a folder that can be used in
@@ -60,7 +60,6 @@ def export_model(
             "--overwrite to replace it."
         )
     name = name or folder.resolve().name
-    text = None if description is None else read_text(description, "Markdown")
     all_scores = _read_scores(scores)
     archive = opened_archive(archive_file)
     exported: torch.nn.Module = archive.model
@@ -76,7 +75,9 @@ def export_model(
             )
         paths = save_bilm(trained, folder, dtype)
     with replaced_file(card_file) as new_card:
-        card = _model_card(name, license, text, archive_file, archive.config, exported, all_scores)
+        card = _model_card(
+            name, license, description, archive_file, archive.config, exported, all_scores
+        )
         new_card.write_text(card, encoding="utf-8")
     logger.info("Exported %s to %s.", archive_file, folder)
     return [*paths, card_file]

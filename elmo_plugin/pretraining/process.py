@@ -11,6 +11,7 @@ from allennlp.models.archival import archive_model
 from tqdm import tqdm
 
 from elmo_plugin.compat.training_process import (
+    SECONDS_BETWEEN_LOOKS,
     failure_reason,
     sigterm_interrupts,
     start_training,
@@ -24,7 +25,6 @@ from elmo_plugin.pretraining.progress import PROGRESS_NAME, last_progress, read_
 
 # At most, and less for little text.
 SECONDS_OF_MEASURING, SHARE_OF_MEASURING = 30.0, 0.1
-SECONDS_BETWEEN_LOOKS = 0.5
 
 # In the folder of a training.
 LOG_NAME, MEASURING_NAME = "log.txt", "measuring"
@@ -35,9 +35,15 @@ def measured_speed(config: Dict[str, Any], folder: Path, num_words: int) -> floa
     Train for half a minute, or a tenth of the time that `num_words` words take, in a folder that is removed.
     Return the words per second.
     """
-    endless = {
-        **config,
-        "trainer": {**config["trainer"], "num_epochs": 1_000_000, "patience": None},
+    # The biLM learns from the start, and nothing is validated or scheduled by validation.
+    endless = {key: value for key, value in config.items() if not key.startswith("validation_")}
+    endless["model"] = {**config["model"], "softmax_first": 0}
+    endless["trainer"] = {
+        **config["trainer"],
+        "num_epochs": 1_000_000,
+        "patience": None,
+        "learning_rate_scheduler": None,
+        "callbacks": [{"type": "elmo_progress"}],
     }
     write_config(endless, folder / CONFIG_NAME, "elmo pretrain, to measure the speed")
     records: List[Dict[str, Any]] = []
@@ -51,9 +57,7 @@ def measured_speed(config: Dict[str, Any], folder: Path, num_words: int) -> floa
                 records = list(read_progress(folder / MEASURING_NAME / PROGRESS_NAME))
     finally:
         shutil.rmtree(folder / MEASURING_NAME, ignore_errors=True)
-    # Not from the start: the first steps are slower.
-    first, last = records[0] if len(records) > 1 else {"words": 0, "seconds": 0.0}, records[-1]
-    return (last["words"] - first["words"]) / (last["seconds"] - first["seconds"])
+    return records[-1]["words"] / records[-1]["seconds"]
 
 
 def _seconds_to_measure(num_words: int, record: Dict[str, Any]) -> float:

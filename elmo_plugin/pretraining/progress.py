@@ -118,6 +118,8 @@ class ProgressCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         if not is_training:
+            if self._num_words:  # validation has begun, whose time counts for no record's speed
+                self._write(is_primary)
             return
         num_words = sum(sum(_lengths(batch)) for batch in batch_inputs)
         num_rows = sum(len(_lengths(batch)) for batch in batch_inputs)

@@ -53,12 +53,8 @@ class StartingPoint(NamedTuple):
 
 def load_start(name: str) -> StartingPoint:
     """Load a biLM by the name of an archive or task model, or by one that names both files."""
-    return start_from_archive(name) if is_archive(name) else start_from_files(name, None)
-
-
-def is_archive(name: str) -> bool:
-    """Return whether a name is that of an archive of AllenNLP."""
-    return name.endswith(".tar.gz") or is_task_model(name)
+    is_archive = name.endswith(".tar.gz") or is_task_model(name)
+    return start_from_archive(name) if is_archive else start_from_files(name, None)
 
 
 def start_from_files(

@@ -36,7 +36,6 @@ LITTLE_TEXT = 1_000_000  # words
 class PreparedText:
     """The numbers of a prepared text."""
 
-    files: int
     train_sentences: int
     train_words: int
     heldout_sentences: int
@@ -120,7 +119,6 @@ def prepare_text(
         vocabulary = LMVocabulary(words)
     vocabulary.to_file(folder / VOCABULARY_NAME)
     return PreparedText(
-        files=len(sources),
         train_sentences=num_train,
         train_words=counts.total(),
         heldout_sentences=num_heldout,

@@ -15,6 +15,7 @@ from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.pretraining.starting_point import load_start
 from elmo_plugin.report.probes import (
     LEVELS,
     SEED_NOTE,
@@ -22,7 +23,6 @@ from elmo_plugin.report.probes import (
     ProbeOptions,
     embed_sentences,
     layer_table,
-    load_bilm,
     named_layers,
     write_layers,
 )
@@ -186,7 +186,7 @@ def compare_tags(options: PosOptions) -> Report:
         seed: [sentences[row] for row in default_rng(seed).permutation(len(sentences))[:num_chosen]]
         for seed in options.seeds
     }
-    bilm = load_bilm(options.model)
+    bilm = load_start(options.model).bilm
     scores = _measure(options, bilm, training, test)
     table = layer_table(PROBE, scores, bilm)
     strengths = scores.pop("C").groupby(level=LEVELS[:2], sort=False)

@@ -10,10 +10,10 @@ from allennlp.common.tqdm import Tqdm
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.model_files import model_choices
+from elmo_plugin.bilm.processor import checked_device
 from elmo_plugin.embedding import ElmoEmbedder
-from elmo_plugin.embedding.elmo_embedder import DeviceOptions, checked_device
+from elmo_plugin.embedding.elmo_embedder import DeviceOptions
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining.starting_point import is_archive, start_from_archive
 from elmo_plugin.report.figures import draw_layers
 from elmo_plugin.report.tables import (
     Part,
@@ -58,8 +58,7 @@ class ProbeOptions(ReportOptions, DeviceOptions):
 
     def __post_init__(self) -> None:
         check_model_is_named(self.model)
-        ReportOptions.__post_init__(self)
-        DeviceOptions.__post_init__(self)
+        super().__post_init__()
 
     @property
     def bilm_name(self) -> str:
@@ -103,11 +102,6 @@ def check_model_is_named(models: Sequence[str]) -> None:
         raise ConfigurationError(
             f"found no model, expected --model: {model_choices()}; or an archive that holds a biLM."
         )
-
-
-def load_bilm(name: str) -> BiLM:
-    """Load a biLM from its files or from an archive."""
-    return start_from_archive(name).bilm if is_archive(name) else BiLM.from_files(name)
 
 
 def embed_sentences(

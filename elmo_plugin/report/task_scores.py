@@ -194,11 +194,12 @@ class TaskScores:
         """Write the parts of a report, each as REPORT-PART-EXPERIMENT; the first part has no name."""
         experiment = self.experiment
         paths = ("train_data_path", "validation_data_path", "test_data_path")
+        unnamed = "none" if report == "vectors" else "as in the config"
         settings = settings_of(
             experiment.variables(),
             seeds=list(experiment.options.seeds),
             **{key: experiment.config[key] for key in paths if key in experiment.config},
-            **{"word vectors": experiment.options.word_vectors or "as in the config"},
+            **{"word vectors": experiment.options.word_vectors or unnamed},
             versions=self.trained.versions,
         )
         named = {

@@ -3,13 +3,13 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.model_files import is_task_model
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.model_mixes import ArchivedMix, mixes_in
+from elmo_plugin.modules.model_mixes import mixes_in
 from elmo_plugin.report.figures import draw_weights
 from elmo_plugin.report.tables import Part, Report, check_option, settings_of, write_report
 
@@ -68,7 +68,8 @@ def compare_weights(options: WeightsOptions) -> Report:
     check_option("--names", counts, len(names) == len(options.archives), "one for each")
     rows, fixed = [], []
     for name, archive in zip(names, options.archives):
-        for found in mixes_of(archive, options.overrides):
+        model = opened_archive(archive, options.overrides or "").model
+        for found in mixes_in(model, archive):
             shares = enumerate(found.mix.normalized_weights.tolist())
             layers = {f"layer {layer}": share for layer, share in shares}
             row = {"task": name, "ELMo at": found.place, "layers": len(layers), **layers}
@@ -95,18 +96,6 @@ def compare_weights(options: WeightsOptions) -> Report:
         notes.insert(1, "Means over archives of the same name, with sample standard deviations.")
     part = Part(_TITLE, table.reset_index(), notes, draw_weights(_TITLE, means))
     return write_report(options.output, {"weights": part}, settings_of())
-
-
-def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]]) -> List[ArchivedMix]:
-    """Return the mixes of a trained model."""
-    mixes = mixes_in(opened_archive(archive_file, overrides or "").model)
-    if not mixes:
-        raise ConfigurationError(
-            f"{archive_file}: the model has no mix of a biLM's layers, expected a task's model with ELMo, "
-            "not a baseline without it or a pretrained biLM. If its ELMo is AllenNLP's own, change its type "
-            "with --overrides, as `elmo report weights --help` shows."
-        )
-    return mixes
 
 
 def default_name(archive_file: str) -> str:

@@ -18,6 +18,7 @@ from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.errors import ConfigurationError, advising, errors_at
 from elmo_plugin.files.json_input import find_key, get_text, get_words, parse_json_object
 from elmo_plugin.files.text import FileName
+from elmo_plugin.pretraining.starting_point import load_start
 from elmo_plugin.report.probes import (
     LEVELS,
     SEED_NOTE,
@@ -25,7 +26,6 @@ from elmo_plugin.report.probes import (
     ProbeOptions,
     embed_sentences,
     layer_table,
-    load_bilm,
     named_layers,
     write_layers,
 )
@@ -205,7 +205,7 @@ class NearestMean(ClassifierMixin, BaseEstimator):
 def compare_senses(options: SenseOptions) -> Report:
     """Measure how well each layer of a biLM distinguishes the senses of words, and write the report."""
     words = [read_senses(path, options.folds) for path in options.files]
-    bilm = load_bilm(options.model)
+    bilm = load_start(options.model).bilm
     scores_of_words = _measure(options, words, bilm)
     scores = scores_of_words.groupby(level=LEVELS, sort=False).mean()
     table = layer_table(PROBE, scores, bilm)

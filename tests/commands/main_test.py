@@ -181,7 +181,10 @@ class TestErrors:
             ("embed - o.npy --top --engine ray", "workers cannot read standard input"),
             ("embed in.txt no/o.npy --top", "output: there is no folder no to write o.npy in"),
             ("embed in.txt o.hdf5 --top --include-package no_such", "cannot import no_such (No"),
-            ("embed in.txt o.npy --top --cuda-device 99", "cuda_device is 99, but torch finds"),
+            (
+                "embed in.txt o.npy --top --cuda-device 99",
+                "device is 'cuda:99', which torch cannot use",
+            ),
             ("embed in.txt o.npy --top --resume --overwrite", "expected one of them"),
             ("embed in.txt o.npy --top --resume --stateful", "or leave out --stateful"),
             ("embed no.txt o.npy --top", "input: there is no file no.txt"),

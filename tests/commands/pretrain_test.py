@@ -19,6 +19,7 @@ from allennlp.commands.train import train_model_from_file
 from elmo_plugin import BiLM
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
 from elmo_plugin.commands.main import main
+from elmo_plugin.commands.pretrain import PretrainOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.pretraining import command, process
@@ -61,10 +62,10 @@ def error_of(words: str, capsys: Any, status: int = 2) -> str:
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("in.txt out --hours 0", "--hours is 0.0, expected a positive number"),
-        ("in.txt out --hours 1 --epochs 2", "--hours and --epochs are given"),
+        ("in.txt out --hours 0", "hours is 0.0, expected a positive number"),
+        ("in.txt out --hours 3 --epochs 2", "--hours and --epochs are given"),
         ("in.txt out --resume --overwrite", "--resume and --overwrite are given"),
-        ("in.txt out --from elmo_mini --size mini", "--from and --size are given"),
+        ("in.txt out --from elmo_mini --size small", "--from and --size are given"),
         ("in.txt out", "there is no file in.txt"),
         ("in.txt tiny.jsonnet", "tiny.jsonnet is a file, expected a folder"),
         (f"{TEXT} out --size huge --epochs 1", "--size: huge is no config"),
@@ -101,6 +102,27 @@ def test_files_of_other_programs_are_not_removed(folder: Path, capsys: Any) -> N
     error = error_of(f"{TEXT} out --overwrite", capsys)
     assert "OUTPUT: out/training was not written by this command, so it is not replaced" in error
     assert [path.name for path in (folder / "out" / "training").iterdir()] == ["mine.txt"]
+
+
+def test_a_model_of_another_program_is_not_replaced(folder: Path, capsys: Any) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "README.md").write_text("mine")
+    for option in ("", " --overwrite"):
+        error = error_of(f"{TEXT} out{option}", capsys)
+        assert "OUTPUT: out has README.md, but no training/made_by_elmo_pretrain" in error
+    assert [path.name for path in (folder / "out").iterdir()] == ["README.md"]
+
+
+def test_an_argument_that_is_the_default_is_the_same_as_none() -> None:
+    given = PretrainOptions(["in.txt"], "out", size="mini", hours=1.0)
+    assert given.plan_arguments() == PretrainOptions(["in.txt"], "out").plan_arguments()
+
+
+def test_shown_words_are_those_of_several_sentences() -> None:
+    sentences = [["the", "bank", "bank", "bank"], ["a", "river"], ["river"], ["the", "river"]]
+    assert command._shown_words(sentences) == ["river"]
+    # The same sentence again is not another one.
+    assert command._shown_words([["a", "bank"]] * 3) == []
 
 
 def test_the_folder_of_the_text_is_not_the_output(folder: Path, capsys: Any) -> None:
@@ -168,7 +190,7 @@ def test_resume_replaces_no_finished_model(folder: Path, capsys: Any) -> None:
     """Its training may have been removed, as the documentation suggests."""
     (folder / "out").mkdir()
     (folder / "out" / "weights.hdf5").write_text("finished")
-    assert "out exists, expected a new folder" in error_of(f"{TEXT} out --resume", capsys)
+    assert "out has weights.hdf5, but no training/made" in error_of(f"{TEXT} out --resume", capsys)
 
 
 def test_a_training_of_another_process_is_not_overwritten(folder: Path, capsys: Any) -> None:
@@ -229,7 +251,7 @@ def test_text_becomes_a_model(capsys: Any) -> None:
     main(["pretrain", *words.split(), "--resume"])
     assert Path("out/training/run/metrics.json").stat().st_mtime_ns == modified
     assert {path.name for path in Path("out").iterdir()} == names
-    assert "begun with other arguments: epochs was 2, now 3" in error_of(
+    assert "was made with other settings: epochs was 2, now 3" in error_of(
         words.replace("--epochs 2", "--epochs 3") + " --resume", capsys
     )
     assert "--resume to continue the training in it" in error_of(words, capsys)

@@ -22,7 +22,7 @@ from elmo_plugin.commands.main import main
 from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive, save_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
-from elmo_plugin.report.probes import load_bilm
+from elmo_plugin.pretraining.starting_point import load_start
 from tests.conftest import FIXTURES, randomize
 from tests.tasks.task_testing import run_predict
 
@@ -98,7 +98,7 @@ def test_predict_evaluate_and_our_own_commands_take_the_name(
     trained = json.loads((run_of(names) / "metrics.json").read_text())
     assert measured["f1"] == trained["best_validation_f1"]  # a quotient of the same counts
     expected = BiLM.from_files("tiny_bilm").state_dict()
-    found = load_bilm("tiny_ner").state_dict()
+    found = load_start("tiny_ner").bilm.state_dict()
     assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 

@@ -122,6 +122,7 @@ def test_scikit_learns_checks() -> None:
         ({"layer": 3}, "layer: found 3, expected a number from 0 .* to 2"),
         ({"layer": "all"}, "layer: found all"),
         ({"pool": "sum"}, "pool is 'sum', expected one of mean, max, first-last"),
+        ({"pool": None}, "pool is 'None', expected one of mean, max, first-last"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"tokenizer": "nltk"}, "tokenizer is 'nltk', expected one of whitespace, spacy"),
         ({"options_file": "missing.json"}, "cannot find missing.json"),

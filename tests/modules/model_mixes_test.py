@@ -38,7 +38,7 @@ def model(bilm_files: BiLMFiles) -> Holder:
 
 
 def test_mixes_are_named_after_their_places(model: Holder) -> None:
-    mixes = mixes_in(model)
+    mixes = mixes_in(model, "archive")
     assert [mix.name for mix in mixes] == [
         "encoder.elmo.input",
         "encoder.elmo.output",

@@ -24,7 +24,6 @@ from elmo_plugin.pretraining.stream_data_loader import DEFAULT_ROWS, DEFAULT_UNR
 from elmo_plugin.pretraining.text import PreparedText
 
 TEXT = PreparedText(
-    files=3,
     train_sentences=200_000,
     train_words=4_800_000,
     heldout_sentences=2000,

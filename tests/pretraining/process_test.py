@@ -1,8 +1,16 @@
-"""How long the speed of a machine is measured."""
+"""How the speed of a machine is measured."""
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Dict, Iterator
 
 import pytest
+from allennlp.common import Params
 
 from elmo_plugin.pretraining import process
+from elmo_plugin.pretraining.plan import CONFIG_NAME, Settings, base_config
 
 
 @pytest.mark.parametrize(
@@ -18,3 +26,27 @@ def test_a_short_training_is_not_measured_for_longer_than_a_tenth_of_it(
 ) -> None:
     record = {"words": 5000, "seconds": 5.0}
     assert process._seconds_to_measure(num_words, record) == pytest.approx(seconds)
+
+
+def test_what_is_measured_is_training_of_the_whole_biLM_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: Dict[str, Any] = {}
+
+    @contextmanager
+    def running(folder: Path, name: str, argument: str) -> Iterator[Any]:
+        measured.update(Params.from_file(folder / CONFIG_NAME).as_dict(quiet=True))
+        (folder / name).mkdir()
+        # The second record is of the end of an epoch, and has no more words.
+        lines = [json.dumps({"words": 600, "seconds": seconds}) + "\n" for seconds in (5.0, 6.0)]
+        (folder / name / process.PROGRESS_NAME).write_text("".join(lines))
+        yield SimpleNamespace(poll=lambda: None)
+
+    monkeypatch.setattr(process, "_running", running)
+    config = base_config(Settings("mini", "start", False, 1.0, None))
+    config["model"]["softmax_first"] = 500  # batches in which the biLM is frozen, and faster
+    assert process.measured_speed(config, tmp_path, 1000) == 100.0
+    assert measured["model"] == {**config["model"], "softmax_first": 0}
+    assert not any(key.startswith("validation") for key in measured)
+    assert measured["trainer"]["callbacks"] == [{"type": "elmo_progress"}]
+    assert config["model"]["softmax_first"] == 500

@@ -4,13 +4,14 @@ import numpy
 import torch
 
 from elmo_plugin import BiLM
-from elmo_plugin.report.probes import ProbeOptions, load_bilm, named_layers
+from elmo_plugin.pretraining.starting_point import load_start
+from elmo_plugin.report.probes import ProbeOptions, named_layers
 from tests.conftest import TINY_OPTIONS
 
 
 def vectors_of(**options: Any) -> numpy.ndarray:
     given = ProbeOptions(output="", **options)
-    _, _, embedder = next(given.embedders(load_bilm(given.model)))
+    _, _, embedder = next(given.embedders(load_start(given.model).bilm))
     return embedder.embed_sentence(["a", "word"])
 
 

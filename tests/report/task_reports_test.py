@@ -239,6 +239,7 @@ class TestVectors:
         self, training: FakeTraining, options: Options
     ) -> None:
         table = tables_of(compare_vectors(options(VectorsOptions)))[0]
+        assert table.settings["word vectors"] == "none"
         assert column(table, "ELMo") == [NONE, "ELMo elmo_mini"]
 
     def test_only_planned_comparisons_have_a_corrected_p(
