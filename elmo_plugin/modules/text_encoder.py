@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, TypeVar, Union
 
 import torch
-from allennlp.common import FromParams, Lazy, Registrable
+from allennlp.common import FromParams, Lazy
 from allennlp.data import TextFieldTensors
 from allennlp.modules import (
     FeedForward,
@@ -138,7 +138,7 @@ class EncodedText(NamedTuple):
     mask: BoolTensor
 
 
-class TextEncoder(torch.nn.Module, Registrable):
+class TextEncoder(torch.nn.Module, FromParams):
     """
     Embed tokens, add input ELMo, features and dropout, run the task RNN, and add output ELMo: the input is
     `[x; ELMo]` and the output `[h; ELMo']`, each with ELMo if the config places it there (paper, section
@@ -167,8 +167,6 @@ class TextEncoder(torch.nn.Module, Registrable):
     `ConfigurationError` if the input width of the task RNN is not the width of the embeddings, or if there
     are no embeddings.
     """
-
-    default_implementation = "elmo_text_encoder"
 
     def __init__(
         self,
@@ -224,7 +222,7 @@ class TextEncoder(torch.nn.Module, Registrable):
 
         # Raises
 
-        `ConfigurationError` if `tokens` does not hold ELMo's characters.
+        `ConfigurationError` if `tokens` does not hold ELMo's characters, and without the features.
         """
         if mask is None:
             mask = get_text_field_mask(tokens)
@@ -237,15 +235,17 @@ class TextEncoder(torch.nn.Module, Registrable):
         if "input" in elmo_at:
             pieces.append(elmo_at["input"])
         if self.feature_dim > 0:
+            if features is None:
+                raise ConfigurationError(
+                    f"text_encoder.feature_dim is {self.feature_dim}, but the model gives no features, "
+                    "expected 0. Leave it out."
+                )
             pieces.append(features)
         embedded = torch.cat(pieces, dim=-1)  # (batch_size, timesteps, input_dim)
         contextualized = self.encoder(self.dropout(embedded), mask)
         if "output" in elmo_at:
             contextualized = torch.cat([contextualized, elmo_at["output"]], dim=-1)
         return EncodedText(contextualized, embedded, mask)
-
-
-TextEncoder.register("elmo_text_encoder")(TextEncoder)
 
 
 def built(part: Union[Lazy[Part], Part], input_dim: int, given_name: str, part_name: str) -> Part:

@@ -4,7 +4,7 @@ import glob
 import os
 import re
 from pathlib import Path
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from more_itertools import split_at
 
@@ -138,22 +138,37 @@ class Conll2012Document(NamedTuple):
 def read_conll_2012(path: FileName) -> Iterator[Conll2012Document]:
     """
     Yield the documents of a file, or of all files below a folder, also in linked folders, whose names end in
-    `gold_conll` or `gold_conll.gz`, such as `a.gold_conll` and `b.v4_gold_conll`, one at a time. Raise
-    `ConfigurationError` if a file has a token outside of a document, or a document without an end.
+    `gold_conll` or `gold_conll.gz`, such as `a.gold_conll` and `b.v4_gold_conll`, one at a time.
+
+    # Raises
+
+    `ConfigurationError` if a file has a token outside of a document, or a document without an end; and if
+    two files of a folder have the same document, as when one is a copy of the other.
     """
     local = local_path("data file", path)
-    files = [local]
-    if local.is_dir():
-        below = glob.iglob(f"{glob.escape(str(local))}/**/*gold_conll*", recursive=True)
-        names = [name for name in below if name.endswith(("gold_conll", "gold_conll.gz"))]
-        files = sorted(Path(name) for name in names if os.path.isfile(name))
-    if not files:
+    if not local.is_dir():
+        yield from _documents(str(path))
+        return
+    below = glob.iglob(f"{glob.escape(str(local))}/**/*gold_conll*", recursive=True)
+    names = [name for name in below if name.endswith(("gold_conll", "gold_conll.gz"))]
+    # Once each, by however many links.
+    files = {os.path.realpath(name): name for name in sorted(names, reverse=True)}
+    found = sorted(Path(name) for name in files.values() if os.path.isfile(name))
+    if not found:
         raise ConfigurationError(
             f"{path}: the folder holds no file whose name ends in gold_conll, expected at least one. "
             "Give the path of a file, or of a folder with such files."
         )
-    for file_path in files:
-        yield from _documents(str(file_path))
+    file_of: Dict[str, str] = {}  # by the name of a document
+    for file_path in map(str, found):
+        for document in _documents(file_path):
+            name = document.place.document
+            if file_of.setdefault(name, file_path) != file_path:
+                raise ConfigurationError(
+                    f"{document.place.of_token(0)}: this document is also in {file_of[name]}, expected each "
+                    "one once. Remove one of the files from the folder."
+                )
+            yield document
 
 
 def _documents(file_path: str) -> Iterator[Conll2012Document]:

@@ -10,10 +10,14 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tupl
 
 import torch.distributed
 from allennlp.common.util import is_distributed
-from allennlp.data import DatasetReader, Instance
+from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.fields import LabelField, ListField, TextField
 from allennlp.data.samplers import BatchSampler, BucketBatchSampler
-from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
+from allennlp.data.token_indexers import (
+    SingleIdTokenIndexer,
+    TokenCharactersIndexer,
+    TokenIndexer,
+)
 from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.data.vocabulary import DEFAULT_PADDING_TOKEN
 from allennlp.nn.util import dist_reduce
@@ -45,6 +49,30 @@ def placed_lines(file_path: FileName, line_content: str) -> Iterator[Tuple[str, 
     for number, line in numbered_lines(file_path, line_content):
         if line:
             yield f"{file_path}, line {number}", line
+
+
+@TokenIndexer.register("elmo_word_characters")
+class WordCharactersIndexer(TokenCharactersIndexer):
+    """
+    AllenNLP's `characters` of the first `max_characters` characters of each word. The words of a batch are
+    padded to the longest one, so a link of a thousand characters would otherwise take gigabytes. The other
+    parameters are those of `characters`.
+    """
+
+    def __init__(self, max_characters: int = 200, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._max_characters = max_characters
+
+    def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:
+        super().count_vocab_items(self._cut(token), counter)
+
+    def tokens_to_indices(
+        self, tokens: List[Token], vocabulary: Vocabulary
+    ) -> Dict[str, List[List[int]]]:
+        return super().tokens_to_indices(list(map(self._cut, tokens)), vocabulary)
+
+    def _cut(self, token: Token) -> Token:
+        return Token(token.ensure_text()[: self._max_characters])
 
 
 @Tokenizer.register("elmo_rule_based")

@@ -346,7 +346,9 @@ def change_config(change: Callable[[Dict[str, Any]], None], names: Path) -> Path
     return folder
 
 
-@pytest.mark.parametrize("part", ["dataset_reader", "model", "model.text_encoder", "vocabulary"])
+@pytest.mark.parametrize(
+    "part", ["dataset_reader", "model", "model.text_encoder.encoder", "vocabulary"]
+)
 @pytest.mark.parametrize("kind", ["subprocess.Popen", "imported_by_name.Popen", "allennlp.data.X"])
 def test_a_config_runs_only_classes_that_are_known(
     part: str, kind: str, names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

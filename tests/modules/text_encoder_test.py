@@ -119,6 +119,10 @@ def test_features_are_appended_to_what_the_task_rnn_reads(bilm_files: BiLMFiles)
     features = torch.rand(5, 7, 2)
     embedded = text_encoder(text_fields(), features=features).embedded
     assert torch.equal(embedded[..., -2:], features)
+    with pytest.raises(
+        ConfigurationError, match=r"text_encoder\.feature_dim is 2, but the model gives no"
+    ):
+        text_encoder(text_fields())
 
 
 def test_dropout_of_a_stack_is_variational_and_between_its_encoders() -> None:

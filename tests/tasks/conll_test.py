@@ -115,24 +115,58 @@ def test_documents_have_names_parts_and_sentences_with_columns(tmp_path: Path) -
 
 def test_a_folder_means_all_of_its_files(tmp_path: Path) -> None:
     (tmp_path / "cnn").mkdir()
-    write_lines(tmp_path / "cnn" / "1.gold_conll", DOCUMENT)
-    write_lines(tmp_path / "a.v4_gold_conll", DOCUMENT)
+    for name, part in (("cnn/1.gold_conll", "001"), ("a.v4_gold_conll", "002"), ("b", "003")):
+        begin = DOCUMENT[0].replace("part 000", f"part {part}")
+        write_lines(tmp_path / name, [begin, *DOCUMENT[1:]])
     write_lines(tmp_path / "a.auto_conll", ["something else"])
     # Compressed, linked, and a folder with such a name.
     (tmp_path / "gold_conll").mkdir()
-    text = (tmp_path / "a.v4_gold_conll").read_bytes()
+    text = (tmp_path / "b").read_bytes()
     (tmp_path / "gold_conll" / "b.gold_conll.gz").write_bytes(gzip.compress(text))
+    # Read once each: through another link to its folder, and through one to a folder around it.
     (tmp_path / "linked").symlink_to(tmp_path / "cnn")
+    (tmp_path / "latest").symlink_to(".")
     paths = [Path(document.unsplit[0].place.file_path) for document in read_conll_2012(tmp_path)]
     assert [str(path.relative_to(tmp_path)) for path in paths] == [
         "a.v4_gold_conll",
         "cnn/1.gold_conll",
         "gold_conll/b.gold_conll.gz",
-        "linked/1.gold_conll",
     ]
     (tmp_path / "other").mkdir()
     with pytest.raises(ConfigurationError, match="holds no file whose name ends in gold_conll"):
         list(read_conll_2012(tmp_path / "other"))
+
+
+def test_a_linked_folder_is_read(tmp_path: Path) -> None:
+    for folder in ("data", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    write_lines(tmp_path / "elsewhere" / "1.gold_conll", DOCUMENT)
+    (tmp_path / "data" / "linked").symlink_to(tmp_path / "elsewhere")
+    [document] = read_conll_2012(tmp_path / "data")
+    assert document.place.file_path == str(tmp_path / "data" / "linked" / "1.gold_conll")
+
+
+def test_a_document_in_two_files_of_a_folder_is_an_error(tmp_path: Path) -> None:
+    """As beside the compressed file that one was unpacked from."""
+    write_lines(tmp_path / "a.gold_conll", [*DOCUMENT, *DOCUMENT])
+    assert len(list(read_conll_2012(tmp_path))) == 2  # in one file it is the user's
+    text = (tmp_path / "a.gold_conll").read_bytes()
+    (tmp_path / "a.gold_conll.gz").write_bytes(gzip.compress(text))
+    message = "a.gold_conll.gz, line 1, document bc/x/1, part 000: .* also in .*/a.gold_conll, exp"
+    with pytest.raises(ConfigurationError, match=message):
+        list(read_conll_2012(tmp_path))
+
+
+def test_a_compressed_file_may_have_another_name_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lines(tmp_path / "text", DOCUMENT)
+    (tmp_path / "hash").write_bytes(gzip.compress((tmp_path / "text").read_bytes()))
+    for module in ("conll", "reading"):
+        name = f"elmo_plugin.tasks.{module}.local_path"
+        monkeypatch.setattr(name, lambda *_: tmp_path / "hash")
+    [document] = read_conll_2012("https://example.org/a.gold_conll.gz")
+    assert document.place.file_path == "https://example.org/a.gold_conll.gz"
 
 
 @pytest.mark.parametrize(

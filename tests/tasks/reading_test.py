@@ -13,6 +13,7 @@ from allennlp.data import Instance, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.dataset_readers.dataset_reader import WorkerInfo
 from allennlp.data.fields import TextField
+from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.models import load_archive
 from hypothesis import given
@@ -61,6 +62,23 @@ def test_the_vocabulary_always_has_all_classes_in_order(labels: List[str]) -> No
 
 
 TOKENIZER = RuleBasedTokenizer()
+
+
+def test_a_long_link_takes_no_more_than_its_first_characters() -> None:
+    marks = {"start_tokens": ["<w>"], "end_tokens": ["</w>"]}
+    params = Params({"type": "elmo_word_characters", "character_tokenizer": marks})
+    indexer = TokenIndexer.from_params(params)
+    counts: Dict[str, Any] = {"token_characters": Counter()}
+    words = [Token("né"), Token("a" * 199 + "bc")]
+    for word in words:
+        indexer.count_vocab_items(word, counts)
+    assert counts["token_characters"] == Counter("néb" + "a" * 199) + Counter(["<w>", "</w>"] * 2)
+    vocab = Vocabulary(counts)
+    characters = [
+        [vocab.get_token_from_index(index, "token_characters") for index in word]
+        for word in indexer.tokens_to_indices(words, vocab)["token_characters"]
+    ]
+    assert characters == [["<w>", "n", "é", "</w>"], ["<w>", *"a" * 199, "b", "</w>"]]
 
 
 @given(st.text())

@@ -13,6 +13,7 @@ from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import get_text_field_mask
 from torch import Tensor
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.text_encoder import TextEncoder, built
 from elmo_plugin.tasks.coref.metrics import CoreferenceScores
 from elmo_plugin.tasks.coref.reader import GENRE_NAMESPACE
@@ -101,6 +102,10 @@ class CoreferenceResolver(Model):
         super().__init__(vocab, **kwargs)
         check_positive("max_span_width", max_span_width)
         check_positive("max_training_sentences", max_training_sentences)
+        if spans_per_word <= 0:
+            raise ConfigurationError(
+                f"spans_per_word is {spans_per_word}, expected a positive number."
+            )
         self.text_encoder = text_encoder
         self.max_span_width = max_span_width
         self.spans_per_word = spans_per_word

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
-from elmo_plugin.tasks.models import attend
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.tasks.models import attend, check_positive
 
 Span = Tuple[int, int]
 """The tokens of a document from the first to the second number, exclusive."""
@@ -175,14 +176,18 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         span_dim: int,
         num_genres: int,
         unknown_genre: int,
-        hidden_dims: Optional[List[int]] = None,
+        hidden_dims: Sequence[int] = (150, 150),
         feature_dim: int = 20,
         activation: Optional[Activation] = None,
         dropout: float = 0.0,
         max_antecedents: int = 250,
     ) -> None:
         super().__init__()
-        hidden_dims = hidden_dims or [150, 150]
+        check_positive("antecedent_scorer.max_antecedents", max_antecedents)
+        if not hidden_dims:
+            raise ConfigurationError(
+                "antecedent_scorer.hidden_dims is empty, expected at least one width."
+            )
         self.max_antecedents = max_antecedents
         self.unknown_genre = unknown_genre
         self.activation = activation or torch.nn.ReLU()
@@ -197,7 +202,11 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         self.first_layer = torch.nn.Linear(sum(self._part_dims), hidden_dims[0])
         self.further_layers = (
             FeedForward(
-                hidden_dims[0], len(hidden_dims) - 1, hidden_dims[1:], self.activation, dropout
+                hidden_dims[0],
+                len(hidden_dims) - 1,
+                list(hidden_dims[1:]),
+                self.activation,
+                dropout,
             )
             if len(hidden_dims) > 1
             else torch.nn.Identity()

@@ -127,7 +127,7 @@ class SrlTagger(Tagger):
         if tags is not None:
             output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask) + finder_loss
             if "tags" in output:
-                # Sentences without a predicate, which only the finder reads, have no arguments.
+                # Sentences without a predicate, which the finder needs, have no arguments to be found.
                 has_predicate = predicate_indicator.any(dim=1)
                 measured = [
                     best for best, has in zip(output["tags"], has_predicate.tolist()) if has

@@ -24,7 +24,7 @@ from elmo_plugin.tasks.conll import (
     read_conll_2012,
 )
 from elmo_plugin.tasks.predicting import SentencePredictor, bracketed, described_span
-from elmo_plugin.tasks.reading import TaskReader, checked_words
+from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words
 from elmo_plugin.tasks.tags import Span, TagField, spans_to_tags, tags_to_spans
 
 logger = logging.getLogger(__name__)
@@ -185,7 +185,11 @@ class SrlReader(TaskReader):
         Make an instance. `tags` are in BIO. `predicates` has 0 or 1 for each token, or -1 for tokens that the
         loss ignores.
         """
-        metadata = {"words": checked_words(tokens), "predicate_index": predicate_index}
+        metadata = {
+            "words": checked_words(tokens),
+            "character_offsets": character_offsets(tokens),
+            "predicate_index": predicate_index,
+        }
         text_field = TextField(tokens)
         indicator = [int(index == predicate_index) for index in range(len(tokens))]
         fields: Dict[str, Field] = {
@@ -244,8 +248,9 @@ class SrlPredictor(SentencePredictor):
     has `words`, and
 
     - `predicates`, a list with, of each predicate, `predicate` (its word), `index`, `tags` (BIO, one per
-      word), `arguments` (a list with `role`, `start`, `end`, token indices, `end` exclusive, and `text`) and
-      `description`: `[ARG0: The cat] [V: sat] and slept`. It is empty if there are no predicates.
+      word), `arguments` (a list with `role`, `start`, `end`, token indices, `end` exclusive, and `text`; of a
+      `sentence` also `start_char` and `end_char`) and `description`: `[ARG0: The cat] [V: sat] and slept`. It
+      is empty if there are no predicates.
 
     Where no predicates are given, a model that was trained with `finder_dim` finds them.
     """

@@ -18,7 +18,7 @@
     local widest_filter = std.foldl(std.max, filter_widths, 0),
     local num_marks = std.floor(widest_filter / 2),
     token_characters: {
-      type: 'characters',
+      type: 'elmo_word_characters',
       min_padding_length: widest_filter,
       character_tokenizer: {
         start_tokens: std.repeat(['<w>'], num_marks),

@@ -52,7 +52,7 @@ def test_arguments_of_the_best_tags_are_measured(data):
 
 
 def test_sentences_without_a_predicate_are_not_measured(data):
-    """The finder learns from them; they have no arguments."""
+    """They are for the finder, though the tagger learns from them too that nothing is an argument."""
     instances, vocab = data
     model = build_tiny("srl", vocab, finder_dim=4).eval()
     batch = as_tensors(instances, vocab)

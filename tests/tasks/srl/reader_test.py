@@ -194,6 +194,15 @@ def described(index, description):
     }
 
 
+def placed(answer, *places):
+    """An answer with the places of its arguments in the characters of a sentence."""
+    arguments = [
+        {**argument, "start_char": start, "end_char": end}
+        for argument, (start, end) in zip(answer["arguments"], places)
+    ]
+    return {**answer, "arguments": arguments}
+
+
 SAT = described(2, "[ARG0: The cat] [V: sat] and slept .")
 SLEPT = described(4, "[ARG0: The cat] sat and [V: slept] .")
 
@@ -206,7 +215,8 @@ def test_each_predicate_gets_its_roles(predictor):
     assert predict(predictor, [2, 4], tokens=WORDS) == {"words": WORDS, "predicates": [SAT, SLEPT]}
     sentence = "The cat  sat and slept."
     given = {"words": WORDS, "sentence": sentence}
-    assert predict(predictor, [2], sentence=sentence) == {**given, "predicates": [SAT]}
+    answer = {**given, "predicates": [placed(SAT, (0, 7), (9, 12))]}
+    assert predict(predictor, [2], sentence=sentence) == answer
     assert predict(predictor, [], sentence=sentence) == {**given, "predicates": []}
 
 
@@ -232,7 +242,8 @@ def test_a_model_with_a_finder_needs_no_predicates():
     predictor = SrlPredictor(model.eval(), SrlReader())
     expected = {"words": WORDS, "predicates": [SAT, SLEPT]}
     assert predictor.predict_tokens(WORDS) == expected
-    assert predictor.predict("The cat sat and slept.")["predicates"] == [SAT, SLEPT]
+    in_text = [placed(SAT, (0, 7), (8, 11)), placed(SLEPT, (0, 7), (16, 21))]
+    assert predictor.predict("The cat sat and slept.")["predicates"] == in_text
     # What is given is not looked for.
     assert predict(predictor, [4], tokens=WORDS)["predicates"] == [SLEPT]
     assert predict(predictor, [], tokens=WORDS)["predicates"] == []
