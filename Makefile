@@ -23,13 +23,16 @@ WITHOUT_AVX512 := ELMO_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_C
 TESTS_OF_ARITHMETIC := tests/bilm/{bilm,character_encoder,frozen,lstm,many_langs}_test.py tests/bilm/simd/library_test.py \
   tests/bilm/runners_test.py::TestChoice tests/modules/elmo_test.py tests/modules/elmo_snapshot_test.py
 
+# Else each of the many programs that tests start would compile torch and AllenNLP anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Stamps are written last, so an interrupted step is done again. A changed prerequisite does it again too.
 PYTHON_STAMP := $(VENV)/.stamp-python
 RUNTIME_STAMP := $(VENV)/.stamp-runtime
 DEV_STAMP := $(VENV)/.stamp-dev
 
-# Workers take whole files, whose fixtures are made once. In the order of their names: xdist would keep files of
-# few tests for the end, and those of tests/docs_test.py take minutes.
+# Workers take whole files, whose fixtures are made once, in the order of tests/conftest.py: xdist would keep files of
+# few tests for the end.
 PYTEST_OPTIONS := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PYTEST := $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
 COVERAGE := --cov --cov-report=term --cov-fail-under=95

@@ -33,8 +33,15 @@ if importlib.util.find_spec("allennlp") is None:
         "modules/model_mixes_test.py",
         "modules/text_encoder_test.py",
     ]
-else:
-    import elmo_plugin.plugin  # noqa: F401 - configs of tests name our classes
+
+# Their tests take minutes: at the end, one worker would have nothing else to do.
+_FIRST = (
+    "docs_test.py",
+    "pretrain_test.py",
+    "engines_test.py",
+    "attacks_test.py",
+    "wheels_test.py",
+)
 
 # Ray: no file in the user's home, and no attempt to reach the network; the same for all that start it.
 os.environ["RAY_AUTH_MODE"] = "disabled"
@@ -92,6 +99,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Configs of tests name our classes. Without tests of its own, the process that starts workers needs none.
+    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
+    if runs_tests and importlib.util.find_spec("allennlp") is not None:
+        importlib.import_module("elmo_plugin.plugin")
     torch.set_num_threads(config.getoption("--threads"))
     offset = config.getoption("--seed-offset")
     if offset != 0:
@@ -152,6 +163,10 @@ def pytest_report_header() -> str:
         f"vector units of simd: {', '.join(units) or 'none is compiled'}; "
         f"torch's own products: {torch.backends.cpu.get_cpu_capability()}"
     )
+
+
+def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in _FIRST)
 
 
 def pytest_collection_finish() -> None:

@@ -5,6 +5,7 @@ A server has imported torch and AllenNLP, which takes seconds, but nothing of th
 it to fork, and hand their arguments, environment, working folder and open files to the new process.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -13,7 +14,8 @@ import socket
 import stat
 import subprocess
 import sys
-from contextlib import contextmanager
+import threading
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Dict, Iterator
 
@@ -22,7 +24,8 @@ import json, os, socket, sys
 
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    request = dict(program={program!r}, words=sys.argv[1:], folder=os.getcwd(), variables=dict(os.environ))
+    request = dict(path=__file__, program={program!r}, words=sys.argv[1:], folder=os.getcwd())
+    request["variables"] = dict(os.environ)
     data = json.dumps(request).encode()
     socket.send_fds(server, [len(data).to_bytes(8, "little")], [0, 1, 2])
     server.sendall(data)
@@ -53,6 +56,7 @@ def warm_programs(folder: Path) -> Iterator[Path]:
 def serve(address: str) -> None:
     import allennlp.commands  # noqa: F401 - and with it torch, transformers, spaCy and others
 
+    gc.freeze()  # else the first collection in each program would copy the memory of all objects
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
         listening.listen()
@@ -80,9 +84,17 @@ def answer(connection: socket.socket) -> None:
             os.dup2(file, number)
             os.close(file)
         run(request)
+    threading.Thread(target=kill_with_client, args=(connection, child), daemon=True).start()
     _, status = os.waitpid(child, 0)
     connection.sendall(f"{os.waitstatus_to_exitcode(status) % 256}\n".encode())
     os._exit(0)
+
+
+def kill_with_client(connection: socket.socket, child: int) -> None:
+    """Kill a process when its client ends first, as by a signal to the program that was started."""
+    with suppress(OSError):
+        if not connection.recv(1):
+            os.kill(child, signal.SIGKILL)
 
 
 def run(request: Dict[str, Any]) -> None:
@@ -90,6 +102,10 @@ def run(request: Dict[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["variables"])
+    # Trainings end with their parent, which here is the server: it ends them if the client has ended.
+    os.environ.pop("ELMO_STARTED_BY", None)
+    # What it starts is warm too.
+    sys.executable = str(Path(request["path"]).with_name("python"))
     sys.argv = [request["program"], *request["words"]]
     main_of(request["program"])
     sys.exit()

@@ -183,6 +183,8 @@ def assert_equal_to_the_reference(
 def test_lengths_and_widths(
     name: str, precision: str, shape: Tuple[int, int, int], lengths: List[int]
 ) -> None:
+    if name == "triton" and lengths == ALL_TILES_OF_ROWS:
+        lengths = [3, 1, 2]  # tiles are those of C++; triton_runner_test.py has its numbers of rows
     assert_equal_to_the_reference(name, precision, new_layer(shape), lengths)
 
 

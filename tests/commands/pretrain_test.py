@@ -5,9 +5,8 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(process, "SECONDS_OF_MEASURING", 0.5)
+    monkeypatch.setattr(process, "SECONDS_BETWEEN_LOOKS", 0.05)
     (tmp_path / "tiny.jsonnet").write_text(TINY)
     return tmp_path
 
@@ -261,39 +261,35 @@ def test_text_becomes_a_model(capsys: Any) -> None:
 def test_after_ctrl_c_a_training_goes_on_as_if_nothing_had_happened(
     folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["pretrain", "-", "out", "--epochs", "4", "--size", "tiny.jsonnet"]
+    words = ["pretrain", "-", "out", "--epochs", "3", "--size", "tiny.jsonnet"]
     text = b"".join(path.read_bytes() for path in sorted((FIXTURES / "lm").glob("train-*.txt")))
-    program = (
-        "import sys\n"
-        "from elmo_plugin.commands.main import main\n"
-        "from elmo_plugin.pretraining import process\n"
-        "process.SECONDS_OF_MEASURING = 0.5\n"
-        "main(sys.argv[1:])\n"
-    )
-    training = subprocess.Popen(
-        [sys.executable, "-c", program, *words],
-        # A shell that starts its jobs in the background lets them ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-    )
-    training.stdin.write(text)  # type: ignore[union-attr]
-    training.stdin.close()  # type: ignore[union-attr]
     checkpoint = folder / "out" / "training" / "run" / "model_state_e1_b0.th"
-    while not checkpoint.exists():
-        assert training.poll() is None, training.stderr.read()  # type: ignore[union-attr]
-        time.sleep(0.05)
-    training.send_signal(signal.SIGINT)
-    error = training.stderr.read().decode()  # type: ignore[union-attr]
-    assert training.wait() == 130
+
+    def press_ctrl_c() -> None:
+        while not checkpoint.exists() and not is_over.wait(0.05):
+            pass
+        if not is_over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    is_over = threading.Event()
+    keyboard = threading.Thread(target=press_ctrl_c)
+    # A shell that starts its jobs in the background lets them ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(command, "measured_speed", lambda *_: 1000.0)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    keyboard.start()
+    try:
+        error = error_of(" ".join(words[1:]), capsys, status=130)
+    finally:
+        is_over.set()
+        keyboard.join()
+        signal.signal(signal.SIGINT, before)
     assert error.endswith(
         "interrupted; the same command with --resume continues from the last checkpoint\n"
     )
     assert not (folder / "out" / "options.json").exists()
     # Standard input is not read again.
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     main([*words, "--resume"])
     assert "out is complete" in capsys.readouterr().out
 

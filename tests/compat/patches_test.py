@@ -191,7 +191,9 @@ def exchange_and_end(rank: int, store: str) -> None:
 @pytest.mark.slow
 def test_workers_of_distributed_training_end_in_order(tmp_path: Path) -> None:
     # Without the patch one of the workers aborts, more often than not.
-    torch.multiprocessing.spawn(exchange_and_end, args=(str(tmp_path / "store"),), nprocs=2)
+    torch.multiprocessing.start_processes(
+        exchange_and_end, args=(str(tmp_path / "store"),), nprocs=2, start_method="forkserver"
+    )
 
 
 @pytest.fixture

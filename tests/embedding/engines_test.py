@@ -204,7 +204,7 @@ class TestInterruptsAtRandomTimes:
         context = multiprocessing.get_context("forkserver")  # of processes not connected to Ray
         options = {"inputs": "texts/a.txt", "format": format}
         start = time.monotonic()
-        embed(bilm, slow_signs(), **options)
+        embed(bilm, slow_signs(), engine="local", **options)
         duration = time.monotonic() - start
         expected = contents()
         remove()

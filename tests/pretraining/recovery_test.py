@@ -4,6 +4,7 @@ write or a killed process.
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import multiprocessing
@@ -267,8 +268,7 @@ def train_as_worker(rank: int, folder: Path, position: Optional[Tuple[int, int]]
             dump_metrics(str(folder / "metrics.json"), metrics)
 
 
-def train_with_and_without_interrupt(rank: int) -> Dict[str, Any]:
-    folder = Path(os.environ["TWO_WORKERS_FOLDER"])
+def train_with_and_without_interrupt(folder: Path, rank: int) -> Dict[str, Any]:
     train_as_worker(rank, folder / "uninterrupted")
     train_as_worker(rank, folder / "run", (1, 9))
     latest = latest_checkpoint(folder / "run")
@@ -277,13 +277,11 @@ def train_with_and_without_interrupt(rank: int) -> Dict[str, Any]:
     return {"latest": latest}
 
 
-def test_a_recovered_training_of_two_workers_equals_an_uninterrupted_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recovered_training_of_two_workers_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     for name in ("meeting", "run", "uninterrupted"):
         (tmp_path / name).mkdir()
-    monkeypatch.setenv("TWO_WORKERS_FOLDER", str(tmp_path))
-    reports = reports_of_workers(train_with_and_without_interrupt, tmp_path / "meeting")
+    work = functools.partial(train_with_and_without_interrupt, tmp_path)
+    reports = reports_of_workers(work, tmp_path / "meeting")
     assert [report["latest"] for report in reports] == ["e1_b8", "e1_b8"]
     ours, theirs = final_state(tmp_path / "run"), final_state(tmp_path / "uninterrupted")
     assert_equal(ours, theirs)

@@ -12,13 +12,14 @@ def reports_of_workers(
     work: Callable[[int], Dict[str, Any]],
     folder: Path,
     num_workers: int = 2,
-    start_method: str = "spawn",
+    start_method: str = "forkserver",
 ) -> List[Dict[str, Any]]:
     """
     Return what `work`, a function of a module, returns for each rank. The folder must be empty.
 
-    A forked process starts at once, as it imports nothing. But it cannot run autograd if this process has
-    started autograd's threads, as a test before this one may have done.
+    Workers have imported the plugin already, see `conftest.py`. A forked process (`fork`) has what this
+    process has, but cannot run autograd if this process has started autograd's threads, as a test before
+    this one may have done.
     """
     torch.multiprocessing.start_processes(
         _save_report,

@@ -104,6 +104,10 @@ def test_logits_of_a_batch_equal_those_of_a_slow_loop_over_pairs(experiment: str
     assert_close(output["loss"], negative_log_likelihoods.mean(), terms=terms + len(gold))
 
 
+# What is asserted holds for any weights.
+OVERFITTING = {"num_steps": 1}
+
+
 def test_a_pair_is_split_and_labelled(predictor: SnliPredictor) -> None:
     premise, hypothesis = "Two women are reading in a park.", "Nobody reads."
     output = predictor.predict_json({"premise": premise, "hypothesis": hypothesis})

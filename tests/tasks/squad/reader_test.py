@@ -206,6 +206,10 @@ def test_an_answer_of_white_space_has_no_tokens():
     assert passage.covering_tokens(Answer(text="\x1c", answer_start=2)) is None
 
 
+# What is asserted holds for any weights.
+OVERFITTING = {"num_steps": 1}
+
+
 def test_an_answer_is_cut_from_the_passage(predictor):
     passage = "It rained in Paris on Monday. In São  Paulo, the sun shone for 6½ hours."
     output = predictor.predict_json({"passage": passage, "question": "Where did the sun shine?"})
