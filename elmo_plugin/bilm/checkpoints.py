@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.batch import distinct_words
-from elmo_plugin.bilm.model_files import pretrained_names, read_state_dict
+from elmo_plugin.bilm.model_files import pretrained_names
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.tensors import read_state_dict
 from elmo_plugin.files.text import FileName
 
 # The key under which a state dict says what its biLM is, and the prefix of that biLM's parameters.

@@ -18,11 +18,11 @@ from elmo_plugin.bilm.model_files import (
     ENCODER_NAME,
     TOKEN_EMBEDDER_NAME,
     WORDS_NAME,
-    read_state_dict,
 )
 from elmo_plugin.bilm.options import OPTIONS_CONTENT, BiLMOptions, ManyLangsEncoderOptions
 from elmo_plugin.bilm.weights import is_finite
 from elmo_plugin.errors import ConfigurationError, warn_once
+from elmo_plugin.files.tensors import read_state_dict
 from elmo_plugin.files.text import decoded_lines, open_text, read_json
 
 logger = logging.getLogger(__name__)

@@ -25,11 +25,12 @@ from elmo_plugin.bilm.checkpoints import (
     from_bytes,
     referred_name,
 )
-from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names, save_tensors
+from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names
 from elmo_plugin.bilm.processor import checked_device
 from elmo_plugin.bilm.weights import in_type, weights_checksum
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.tensors import save_tensors
 from elmo_plugin.files.text import FileName
 from elmo_plugin.modules.elmo import Elmo
 

@@ -15,9 +15,9 @@ from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import Checkpointer, GradientDescentTrainer, TrainerCallback
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
-from elmo_plugin.bilm.model_files import save_tensors
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.tensors import save_tensors
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 
 logger = logging.getLogger(__name__)
