@@ -52,15 +52,16 @@ def tables(settings: argparse.Namespace) -> Iterator[Table]:
         [layer_row(name, options, measured, device) for name in settings.precisions],
         f"{LSTM_ROWS} sequences of {LSTM_STEPS} steps. Peak: the fastest torch.mm of two {peak_size} x "
         f"{peak_size} matrices in that precision (int8: torch._int_mm). One row: a single sequence, whose "
-        "steps read all weights for states anew; beside it the fastest copy, read and written. Weights that "
-        f"stay in a cache are read faster. {spread_note(list(measured.values()))}",
+        "steps read all weights for states anew; beside it the fastest copy, read and written, and the "
+        "fastest search for the largest of many numbers, which only reads. Weights that stay in a cache are "
+        f"read faster. {spread_note(list(measured.values()))}",
     )
 
 
 def layer_runs(
     bilms: Dict[str, FrozenBiLM], options: BiLMOptions, device: torch.device
 ) -> Dict[str, Run]:
-    """Return the layers of each precision, over one row (`row`), its `peak`, and a copy (`memory`)."""
+    """Return the layers of each precision, over one row (`row`), its `peak`, and a `copy` and a `read`."""
     inputs = torch.randn(LSTM_ROWS * LSTM_STEPS, options.projection_dim, device=device)
 
     @torch.no_grad()
@@ -85,7 +86,9 @@ def layer_runs(
             runs[f"peak {name}"] = lambda factors=factors: torch.mm(*factors)
     source = torch.zeros(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    runs["memory"] = lambda: target.copy_(source)
+    runs["copy"] = lambda: target.copy_(source)
+    numbers = source.view(torch.float32)
+    runs["read"] = lambda: torch.max(numbers)
     return runs
 
 
@@ -106,7 +109,9 @@ def layer_row(
     median, row_median = measured[precision].median, measured[f"row {precision}"].median
     speed = operations / median / 1e9
     peak = 2 * PEAK_SIZES[device.type] ** 3 / min(measured[f"peak {precision}"].times) / 1e9
-    copied = 2 * COPIED_BYTES[device.type] / min(measured["memory"].times) / 1e9
+    size = COPIED_BYTES[device.type]
+    copied = 2 * size / min(measured["copy"].times) / 1e9
+    read = size / min(measured["read"].times) / 1e9
     return {
         "precision": precision,
         "ms": round(1000 * median, 1),
@@ -116,6 +121,7 @@ def layer_row(
         "one row, ms": round(1000 * row_median, 1),
         "its weights, GB/s": round(bytes_read / row_median / 1e9, 1),
         "copy, GB/s": round(copied, 1),
+        "read, GB/s": round(read, 1),
     }
 
 

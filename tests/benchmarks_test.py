@@ -99,6 +99,14 @@ def test_layers(bilm: List[str], capsys: pytest.CaptureFixture) -> None:
     assert all(float(row["GFLOP/s"]) > 0 for row in rows)
 
 
+def test_busy(bilm: List[str], capsys: pytest.CaptureFixture) -> None:
+    importlib.import_module("busy").main([*bilm, *BRIEFLY, "--precisions", "float32", "int8"])
+    rows = printed_rows(capsys)
+    cases = [(row["precision"], row["sentences"]) for row in rows]
+    assert cases == [(name, rows) for name in ("float32", "int8") for rows in ("1", "8", "64")]
+    assert all(float(row["busy, ms"]) > 0 for row in rows)
+
+
 def test_contenders_take_turns_in_both_orders() -> None:
     turns: List[str] = []
     runs = {name: (lambda name=name: turns.append(name)) for name in "abc"}
