@@ -26,6 +26,7 @@ from measurement import (
 
 from elmo_plugin import batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.cpus import usable_cpus
 
 # Sentences in a batch, words in a sentence, and different words.
 ROWS, LENGTH, NUM_WORDS = (1, 8, 64), 25, 2000
@@ -62,7 +63,7 @@ def tables(settings: argparse.Namespace) -> Iterator[Table]:
         row.update({column: round(1000 * median, 1) for column, median in medians.items()})
         table.append({**row, "times": round(busy[name].median / idle[name].median, 1)})
     yield Table(
-        f"Batches beside {os.cpu_count()} busy processes, {bilm_title(settings.bilm, options)}",
+        f"Batches beside {usable_cpus()} busy processes, {bilm_title(settings.bilm, options)}",
         table,
         f"Sentences of {LENGTH} words. {spread_note([*idle.values(), *busy.values()])}",
     )
@@ -70,9 +71,10 @@ def tables(settings: argparse.Namespace) -> Iterator[Table]:
 
 @contextmanager
 def busy_cores() -> Iterator[None]:
-    """Run a process for each core that never waits."""
-    command = [sys.executable, "-c", "while True: pass"]
-    processes = [subprocess.Popen(command) for _ in range(os.cpu_count() or 1)]
+    """Run a process for each usable core that never waits, until this one has ended."""
+    program = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+    command = [sys.executable, "-c", program]
+    processes = [subprocess.Popen(command) for _ in range(usable_cpus())]
     try:
         yield
     finally:

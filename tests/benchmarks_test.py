@@ -99,7 +99,10 @@ def test_layers(bilm: List[str], capsys: pytest.CaptureFixture) -> None:
     assert all(float(row["GFLOP/s"]) > 0 for row in rows)
 
 
-def test_busy(bilm: List[str], capsys: pytest.CaptureFixture) -> None:
+def test_busy(
+    bilm: List[str], capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busy.usable_cpus", lambda: 1)
     importlib.import_module("busy").main([*bilm, *BRIEFLY, "--precisions", "float32", "int8"])
     rows = printed_rows(capsys)
     cases = [(row["precision"], row["sentences"]) for row in rows]

@@ -36,7 +36,7 @@ PROGRAMS = ("elmo", "allennlp", "python")
 
 @contextmanager
 def warm_programs(folder: Path) -> Iterator[Path]:
-    """Yield a folder of programs for `PATH`. The programs end with the context."""
+    """Yield a folder of programs for `PATH`. The server and its programs end with the context."""
     address = str(folder / "socket")
     for program in PROGRAMS:
         path = folder / program
@@ -45,12 +45,14 @@ def warm_programs(folder: Path) -> Iterator[Path]:
     # One thread: threads of the server would be missing in the forked processes.
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, "-m", "tests.warm_programs", address]
-    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE) as server:
+    with subprocess.Popen(
+        command, env=variables, stdout=subprocess.PIPE, start_new_session=True
+    ) as server:
         assert server.stdout is not None and server.stdout.readline() == b"ready\n"
         try:
             yield folder
         finally:
-            server.terminate()
+            os.killpg(server.pid, signal.SIGKILL)
 
 
 def serve(address: str) -> None:

@@ -429,6 +429,8 @@ def _reading(weight_file: FileName) -> Iterator[None]:
         raise
     # In damaged files h5py finds errors of nearly every class.
     except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # within h5py it becomes a SystemError
+            raise error.__cause__ from None
         raise ConfigurationError(
             f"{weight_file}: cannot be read as an HDF5 file ({error}). Expected bilm-tf's weights; the "
             "file may be missing, cut short by a broken download, or of another kind. "

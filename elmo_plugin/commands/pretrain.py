@@ -31,6 +31,9 @@ few. More text is better than more passes over the same text.
 """
 
 
+SIZE, HOURS = "mini", 1.0
+
+
 @dataclass(frozen=True)
 class PretrainOptions:
     """The text, the biLM and the time."""
@@ -42,10 +45,11 @@ class PretrainOptions:
         metavar="TEXT",
     )
     output: str = option("folder to write", positional=True, metavar="OUTPUT")
-    size: str = option(
+    size: Optional[str] = option(
         "mini: 2.7 million parameters, as elmo_mini; small: 11.9 million, as elmo_small; original: 93.6 "
-        "million, as the paper's, for GPUs; or a config of pretraining, such as bilm_mini.jsonnet",
-        "mini",
+        "million, as the paper's, for GPUs; or a config of pretraining, such as bilm_mini.jsonnet "
+        f"(default: {SIZE})",
+        None,
         metavar="SIZE",
     )
     from_: Optional[str] = option(
@@ -53,11 +57,10 @@ class PretrainOptions:
         None,
         metavar="MODEL",
     )
-    hours: float = option(
-        "approximate time of training; it is shorter if there is little text",
-        1.0,
+    hours: Optional[float] = option(
+        f"approximate time of training (default: {HOURS:g}); it is shorter if there is little text",
+        None,
         metavar="H",
-        positive=True,
     )
     epochs: Optional[int] = option(
         "number of times to read the text, in place of --hours", None, metavar="N", positive=True
@@ -81,15 +84,26 @@ class PretrainOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        default = type(self)
+        if self.hours is not None and not 0 < self.hours < float("inf"):
+            raise ConfigurationError(f"--hours is {self.hours}, expected a positive number.")
         pairs = {
-            "--hours and --epochs": self.hours != default.hours and self.epochs is not None,
+            "--hours and --epochs": self.hours is not None and self.epochs is not None,
             "--resume and --overwrite": self.resume and self.overwrite,
-            "--from and --size": self.from_ is not None and self.size != default.size,
+            "--from and --size": self.from_ is not None and self.size is not None,
         }
         for names, are_given in pairs.items():
             if are_given:
                 raise ConfigurationError(f"{names} are given, expected one of them. Leave one out.")
+
+    @property
+    def chosen_size(self) -> str:
+        """The size that was given, or the default."""
+        return self.size or SIZE
+
+    @property
+    def chosen_hours(self) -> float:
+        """The hours that were given, or the default."""
+        return self.hours or HOURS
 
     def plan_arguments(self) -> Dict[str, Any]:
         """Return the arguments that a resumed training must share."""
@@ -97,6 +111,7 @@ class PretrainOptions:
         values = {
             key.rstrip("_"): value for key, value in asdict(self).items() if key not in others
         }
+        values.update(size=self.chosen_size, hours=self.chosen_hours)
         return json.loads(json.dumps(values))  # as they are read again: lists, not tuples
 
 

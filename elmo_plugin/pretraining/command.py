@@ -132,10 +132,10 @@ def _prepare(options: "PretrainOptions", folder: Path) -> None:
     check_apart(sources, heldout, "--heldout")
     start = _checked_start(options.from_) if options.from_ else None
     _check_not_inside([*sources, *heldout], options.from_, folder)
-    size = options.size
+    size = options.chosen_size
     words = start and start.words
     name = start and START_NAME
-    settings = Settings(size, name, words is not None, options.hours, options.epochs)
+    settings = Settings(size, name, words is not None, options.chosen_hours, options.epochs)
     config = base_config(settings)
     if any((folder / name).exists() for name in (PLAN_NAME, RUN_NAME)):
         # An earlier training is removed only if the text that replaces it can be read to its end.
@@ -196,7 +196,7 @@ def _export(options: "PretrainOptions", output: Path, folder: Path, plan: Plan) 
     record = last_progress(folder / RUN_NAME / PROGRESS_NAME)
     assert record is not None  # of the training that has ended
     is_new = options.from_ is None
-    kind = f"a biLM of size {options.size}" if is_new else f"{options.from_}, adapted"
+    kind = f"a biLM of size {options.chosen_size}" if is_new else f"{options.from_}, adapted"
     lines = [
         f"{output.resolve().name}: {kind}, trained by `elmo pretrain` on {plan.text.train_words:,} words.",
         "",

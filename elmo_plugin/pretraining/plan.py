@@ -152,6 +152,11 @@ def base_config(settings: Settings) -> Dict[str, Any]:
             f"--size: {settings.size} has no data_loader of type elmo_bilm_streams, expected a config of "
             "pretraining, such as bilm_mini.jsonnet. Train it by `allennlp train`."
         )
+    if config.get("model", {}).get("type") != "elmo_bilm":
+        raise ConfigurationError(
+            f"--size: {settings.size} has no model of type elmo_bilm, expected a config of pretraining, such "
+            "as bilm_mini.jsonnet. Train it by `allennlp train`."
+        )
     loader = config["data_loader"]
     loader.setdefault("rows", DEFAULT_ROWS)
     loader.setdefault("unroll_steps", DEFAULT_UNROLL_STEPS)

@@ -5,7 +5,7 @@ import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Union
 
 from allennlp.models.archival import archive_model
 from tqdm import tqdm
@@ -35,7 +35,7 @@ def measured_speed(config: Dict[str, Any], folder: Path, num_words: int) -> floa
     Train for half a minute, or a tenth of the time that `num_words` words take, in a folder that is removed.
     Return the words per second.
     """
-    # The biLM learns from the start, and nothing is validated or scheduled by validation.
+    # Nothing is validated, which a scheduler may need; and the biLM learns from the first batch.
     endless = {key: value for key, value in config.items() if not key.startswith("validation_")}
     endless["model"] = {**config["model"], "softmax_first": 0}
     endless["trainer"] = {
@@ -43,7 +43,14 @@ def measured_speed(config: Dict[str, Any], folder: Path, num_words: int) -> floa
         "num_epochs": 1_000_000,
         "patience": None,
         "learning_rate_scheduler": None,
-        "callbacks": [{"type": "elmo_progress"}],
+        "callbacks": [
+            *(
+                callback
+                for callback in config["trainer"]["callbacks"]
+                if _callback_type(callback) not in ("elmo_validate_first", "elmo_progress")
+            ),
+            {"type": "elmo_progress"},
+        ],
     }
     write_config(endless, folder / CONFIG_NAME, "elmo pretrain, to measure the speed")
     records: List[Dict[str, Any]] = []
@@ -58,6 +65,11 @@ def measured_speed(config: Dict[str, Any], folder: Path, num_words: int) -> floa
     finally:
         shutil.rmtree(folder / MEASURING_NAME, ignore_errors=True)
     return records[-1]["words"] / records[-1]["seconds"]
+
+
+def _callback_type(callback: Union[str, Dict[str, Any]]) -> str:
+    """Return the type of a callback in a config, which may be all of it."""
+    return callback if isinstance(callback, str) else callback["type"]
 
 
 def _seconds_to_measure(num_words: int, record: Dict[str, Any]) -> float:

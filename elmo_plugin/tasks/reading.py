@@ -61,6 +61,8 @@ class WordCharactersIndexer(TokenCharactersIndexer):
 
     def __init__(self, max_characters: int = 200, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if max_characters < 1:
+            raise ConfigurationError(f"max_characters is {max_characters}, expected at least 1.")
         self._max_characters = max_characters
 
     def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:

@@ -171,6 +171,19 @@ def test_a_full_memory_is_not_reported_as_a_damaged_file(
         BiLM.from_files(*bilm_files)
 
 
+def test_an_interrupt_is_not_reported_as_a_damaged_file(
+    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python makes a `SystemError` of one that h5py's C code does not expect."""
+
+    def interrupted(*unused: Any) -> Any:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    monkeypatch.setattr(weights, "_check_data_are_inside", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        BiLM.from_files(*bilm_files)
+
+
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError, torch.cuda.OutOfMemoryError])
 def test_an_error_beside_the_file_is_not_reported_as_a_damaged_file(
     error: Type[Exception], bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch

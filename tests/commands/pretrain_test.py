@@ -49,6 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(process, "SECONDS_OF_MEASURING", 0.5)
     monkeypatch.setattr(process, "SECONDS_BETWEEN_LOOKS", 0.05)
     (tmp_path / "tiny.jsonnet").write_text(TINY)
+    (tmp_path / "no_model.jsonnet").write_text(f"{TINY} + {{ model:: null }}")
     return tmp_path
 
 
@@ -62,13 +63,14 @@ def error_of(words: str, capsys: Any, status: int = 2) -> str:
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("in.txt out --hours 0", "hours is 0.0, expected a positive number"),
-        ("in.txt out --hours 3 --epochs 2", "--hours and --epochs are given"),
+        ("in.txt out --hours 0", "--hours is 0.0, expected a positive number"),
+        ("in.txt out --hours 1 --epochs 2", "--hours and --epochs are given"),
         ("in.txt out --resume --overwrite", "--resume and --overwrite are given"),
-        ("in.txt out --from elmo_mini --size small", "--from and --size are given"),
+        ("in.txt out --from elmo_mini --size mini", "--from and --size are given"),
         ("in.txt out", "there is no file in.txt"),
         ("in.txt tiny.jsonnet", "tiny.jsonnet is a file, expected a folder"),
         (f"{TEXT} out --size huge --epochs 1", "--size: huge is no config"),
+        (f"{TEXT} out --size no_model.jsonnet", "has no model of type elmo_bilm"),
         (f"{TEXT} out --from nothing", "nothing"),
         (f"{TEXT} out --from {FIXTURES}/bilm/many_langs/words", "which cannot be trained"),
         (f"{TEXT} elmo_small --from elmo_small", "elmo_small is the name of the biLM to adapt"),

@@ -45,8 +45,10 @@ def test_what_is_measured_is_training_of_the_whole_biLM_alone(
     monkeypatch.setattr(process, "_running", running)
     config = base_config(Settings("mini", "start", False, 1.0, None))
     config["model"]["softmax_first"] = 500  # batches in which the biLM is frozen, and faster
+    others = config["trainer"]["callbacks"][:-1]
+    assert others == ["elmo_validate_first", "elmo_bilm_state"]
     assert process.measured_speed(config, tmp_path, 1000) == 100.0
     assert measured["model"] == {**config["model"], "softmax_first": 0}
     assert not any(key.startswith("validation") for key in measured)
-    assert measured["trainer"]["callbacks"] == [{"type": "elmo_progress"}]
+    assert measured["trainer"]["callbacks"] == ["elmo_bilm_state", {"type": "elmo_progress"}]
     assert config["model"]["softmax_first"] == 500

@@ -20,7 +20,7 @@ TEMPLATES = [
 
 
 def write(path: Path, num_sentences: int, first: int = 0) -> str:
-    lines = ["#begin document (d); part 000"]
+    lines = [f"#begin document ({path.stem}); part 000"]
     for number in range(first, first + num_sentences):
         words = [*TEMPLATES[number % 3], (f"n{number}", "CD")]
         for position, (word, tag) in enumerate(words):
