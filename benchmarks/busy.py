@@ -6,26 +6,26 @@ The fair share of ELMo is then half of the machine: twice the time.
 """
 
 import argparse
+import itertools
 import os
 import random
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Dict, Iterator, List, Optional
 
 from measurement import (
     Run,
     Table,
     bilm_title,
-    float32_files,
-    frozen_bilm,
+    frozen_bilms,
     run_benchmark,
     spread_note,
     time_in_turns,
 )
 
 from elmo_plugin import batch_to_ids
-from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.cpus import usable_cpus
 
 # Sentences in a batch, words in a sentence, and different words.
@@ -45,23 +45,24 @@ def tables(settings: argparse.Namespace) -> Iterator[Table]:
         rows: batch_to_ids([generator.choices(words, k=LENGTH) for _ in range(rows)])
         for rows in ROWS
     }
-    runs: Dict[str, Run] = {}
-    with float32_files(settings.bilm) as files:
-        options = BiLMOptions.from_file(files[0])
-        for precision in settings.precisions:
-            bilm = frozen_bilm(files, precision, settings.kernel)
-            for rows, batch in batches.items():
-                runs[f"{precision}, {rows}"] = lambda bilm=bilm, batch=batch: bilm(batch)
+    options, bilms = frozen_bilms(settings)
+    cases = {f"{name}, {rows}": (name, rows) for name, rows in itertools.product(bilms, ROWS)}
+    runs: Dict[str, Run] = {
+        case: partial(bilms[name], batches[rows]) for case, (name, rows) in cases.items()
+    }
     idle = time_in_turns("idle", runs, settings.rounds, settings.seconds)
     with busy_cores():
         busy = time_in_turns("busy", runs, settings.rounds, settings.seconds)
-    table: List[Dict[str, Any]] = []
-    for name in runs:
-        precision, rows = name.split(", ")
-        row = {"precision": precision, "sentences": int(rows)}
-        medians = {"idle, ms": idle[name].median, "busy, ms": busy[name].median}
-        row.update({column: round(1000 * median, 1) for column, median in medians.items()})
-        table.append({**row, "times": round(busy[name].median / idle[name].median, 1)})
+    table: List[Dict[str, Any]] = [
+        {
+            "precision": name,
+            "sentences": rows,
+            "idle, ms": round(1000 * idle[case].median, 1),
+            "busy, ms": round(1000 * busy[case].median, 1),
+            "times": round(busy[case].median / idle[case].median, 1),
+        }
+        for case, (name, rows) in cases.items()
+    ]
     yield Table(
         f"Batches beside {usable_cpus()} busy processes, {bilm_title(settings.bilm, options)}",
         table,

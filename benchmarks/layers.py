@@ -12,8 +12,7 @@ from measurement import (
     Run,
     Table,
     bilm_title,
-    float32_files,
-    frozen_bilm,
+    frozen_bilms,
     run_benchmark,
     spread_note,
     time_in_turns,
@@ -38,12 +37,7 @@ def main(argv: Optional[List[str]] = None) -> None:
 def tables(settings: argparse.Namespace) -> Iterator[Table]:
     """Yield one table: speeds of each precision, and shares of the machine's own."""
     device = torch.device(settings.device)
-    with float32_files(settings.bilm) as files:
-        options = BiLMOptions.from_file(files[0])
-        bilms = {
-            precision: frozen_bilm(files, precision, settings.kernel, settings.device)
-            for precision in settings.precisions
-        }
+    options, bilms = frozen_bilms(settings)
     runs = layer_runs(bilms, options, device)
     measured = time_in_turns("layers", runs, settings.rounds, settings.seconds)
     peak_size = PEAK_SIZES[device.type]

@@ -206,6 +206,16 @@ def frozen_bilm(
     return FrozenBiLM.from_files(*files, device=device, precision=precision, kernel=kernel)
 
 
+def frozen_bilms(settings: argparse.Namespace) -> Tuple[BiLMOptions, Dict[str, FrozenBiLM]]:
+    """Return the options of the biLM of the settings, and what runs it, by precision."""
+    device = getattr(settings, "device", "cpu")
+    with float32_files(settings.bilm) as files:
+        return BiLMOptions.from_file(files[0]), {
+            precision: frozen_bilm(files, precision, settings.kernel, device)
+            for precision in settings.precisions
+        }
+
+
 def bilm_title(name: str, options: BiLMOptions) -> str:
     """Return a biLM's name and shape, for the title of a table."""
     label = "random weights" if name == RANDOM else Path(name).name

@@ -99,7 +99,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Configs of tests name our classes. Without tests of its own, the process that starts workers needs none.
+    # Configs of tests name our classes. A process that only starts workers runs no tests.
     runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
     if runs_tests and importlib.util.find_spec("allennlp") is not None:
         importlib.import_module("elmo_plugin.plugin")

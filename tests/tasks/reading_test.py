@@ -62,9 +62,6 @@ def test_the_vocabulary_always_has_all_classes_in_order(labels: List[str]) -> No
     assert vocab.get_index_to_token_vocabulary("labels") == {0: "bad", 1: "so_so", 2: "good"}
 
 
-TOKENIZER = RuleBasedTokenizer()
-
-
 def test_a_long_link_takes_no_more_than_its_first_characters() -> None:
     marks = {"start_tokens": ["<w>"], "end_tokens": ["</w>"]}
     params = Params({"type": "elmo_word_characters", "character_tokenizer": marks})
@@ -82,6 +79,9 @@ def test_a_long_link_takes_no_more_than_its_first_characters() -> None:
     assert characters == [["<w>", "n", "é", "</w>"], ["<w>", *"a" * 199, "b", "</w>"]]
     with pytest.raises(ConfigurationError, match="max_characters is 0, expected at least 1"):
         WordCharactersIndexer(max_characters=0)
+
+
+TOKENIZER = RuleBasedTokenizer()
 
 
 @given(st.text())
