@@ -66,7 +66,8 @@ def tables(settings: argparse.Namespace) -> Iterator[Table]:
     yield Table(
         f"Batches beside {usable_cpus()} busy processes, {bilm_title(settings.bilm, options)}",
         table,
-        f"Sentences of {LENGTH} words. {spread_note([*idle.values(), *busy.values()])}",
+        f"Sentences of {LENGTH} words, whose vectors are kept from the untimed run. "
+        f"{spread_note([*idle.values(), *busy.values()])}",
     )
 
 
