@@ -14,6 +14,7 @@ from torch import Tensor
 
 from attacks.models import choose_code
 from attacks.trials import Attack, Trial, check
+from elmo_plugin.bilm import threads
 from elmo_plugin.bilm.batch import Packing
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.lstm import ProjectedLSTM
@@ -39,8 +40,8 @@ def choose_settings(random: Random) -> Tuple[str, str]:
     is.
     """
     choose_code(random)
-    library.MULTIPLICATIONS_PER_THREAD = random.choice([1, 1_000_000])
-    library.CROWD_FACTOR = 1
+    threads.MULTIPLICATIONS_PER_THREAD = random.choice([1, 1_000_000])
+    threads.CROWD_FACTOR = 1
     simd_lstm.MULTIPLICATIONS_PER_STEP = random.choice([1, 500_000])
     simd_lstm.BYTES_SIDE_BY_SIDE = random.choice([0, 4 * 1024**2])
     simd_lstm.TOKENS_PER_BLOCK = random.choice([1, 8, 64, 1000])

@@ -14,7 +14,7 @@ end_with_parent()
 import torch
 
 from elmo_plugin import pretraining, report, tasks
-from elmo_plugin.bilm.simd.library import most_threads
+from elmo_plugin.bilm.threads import most_threads
 from elmo_plugin.commands import allennlp_elmo
 from elmo_plugin.modules import elmo_token_embedder, text_encoder
 

@@ -20,6 +20,7 @@ from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.processor import check_device
 from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
 from elmo_plugin.bilm.steps import LSTMTensors, RunLayer
+from elmo_plugin.bilm.threads import torch_in_one_thread_if_crowded
 from elmo_plugin.bilm.weights import opened_weights, release_freed_memory
 from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.files.text import FileName
@@ -222,7 +223,8 @@ class FrozenBiLM:
 
     def _run(self, character_ids: Tensor, states: Optional[CarriedStates] = None) -> Output:
         run_lstms = functools.partial(run_stack, self.options, self.layers)
-        return run_batch(character_ids, self._marks, self._encode, run_lstms, states)
+        with torch_in_one_thread_if_crowded():
+            return run_batch(character_ids, self._marks, self._encode, run_lstms, states)
 
     def _encode(self, words: Tensor) -> Tensor:
         return self.word_vectors.read(words, self._runner.encode)

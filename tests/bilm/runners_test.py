@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from elmo_plugin.bilm import threads
 from elmo_plugin.bilm.batch import Packing
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import batch_to_ids
@@ -209,8 +210,8 @@ def test_initial_states_are_read_and_not_written_to(name: str, precision: str) -
 @pytest.fixture
 def set_threads_of_small_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
     """Sets the number of threads, which then divide whatever small work there is."""
-    monkeypatch.setattr(library, "MULTIPLICATIONS_PER_THREAD", 1)
-    monkeypatch.setattr(library, "is_crowded", lambda: False)
+    monkeypatch.setattr(threads, "MULTIPLICATIONS_PER_THREAD", 1)
+    monkeypatch.setattr(threads, "is_crowded", lambda: False)
     monkeypatch.setattr(simd_lstm, "MULTIPLICATIONS_PER_STEP", 1)
     num_threads = torch.get_num_threads()
     yield torch.set_num_threads

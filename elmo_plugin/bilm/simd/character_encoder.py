@@ -7,14 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import Conv1d, Linear
 
-from elmo_plugin.bilm.simd.library import (
-    addresses,
-    c_fields,
-    call,
-    most_threads,
-    num_threads_for,
-)
+from elmo_plugin.bilm.simd.library import addresses, c_fields, call
 from elmo_plugin.bilm.simd.panels import TYPES, CMatrix, PanelMatrix, c_matrix, in_panels
+from elmo_plugin.bilm.threads import most_threads, num_threads_for
 
 if TYPE_CHECKING:
     from elmo_plugin.bilm.character_encoder import CharacterEncoder, Highway

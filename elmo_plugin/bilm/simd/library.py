@@ -5,7 +5,6 @@ import functools
 import logging
 import os
 import platform
-import sys
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
-from elmo_plugin.cpus import is_crowded, usable_cpus
+from elmo_plugin.bilm.threads import OPENMP_FUNCTIONS, most_threads, openmp_of_torch
 from elmo_plugin.errors import warn_once
 
 logger = logging.getLogger(__name__)
@@ -21,15 +20,7 @@ logger = logging.getLogger(__name__)
 # As in simd.cpp: of its functions and structs.
 ABI_VERSION = 9
 
-# For each thread of a call; with less, it takes longer to start a thread than to do its work.
-MULTIPLICATIONS_PER_THREAD = 1_000_000
-
-# On a crowded machine a thread starts when it gets a CPU. Until then the others wait, and OpenMP spins for
-# milliseconds, so each thread must have this many times as much to do.
-CROWD_FACTOR = 250
-
 _PROCESS = os.getpid()
-_TORCH_THREADS = torch.get_num_threads()  # Later another number is the user's choice.
 
 
 class VectorUnit(NamedTuple):
@@ -137,21 +128,12 @@ def openmp_functions() -> Sequence[Optional[ctypes.c_void_p]]:
     Return the addresses of functions of the OpenMP library whose threads torch uses. `None`s if it is
     another kind of library, or if torch's threads, which all wake up and spin, are more than we may use.
     """
-    names = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
     # The threads of another process do not run in its forks.
-    if os.getpid() == _PROCESS and most_threads() == torch.get_num_threads():
-        # A preloaded library comes first, as for torch; then torch's own, which is loaded already, with the
-        # libraries that it depends on. Their names are those of Linux.
-        of_torch = str(Path(torch.__file__).parent / "lib/libtorch_cpu.so")
-        for file in (None, of_torch) if sys.platform == "linux" else ():
-            try:
-                library = ctypes.CDLL(file)
-                functions = [getattr(library, name) for name in names]
-            except (OSError, AttributeError):
-                continue
-            if library.omp_get_max_threads() == torch.get_num_threads():
-                return [ctypes.cast(function, ctypes.c_void_p) for function in functions]
-    return [None] * len(names)
+    is_usable = os.getpid() == _PROCESS and most_threads() == torch.get_num_threads()
+    openmp = openmp_of_torch() if is_usable else None
+    if openmp is None:
+        return [None] * len(OPENMP_FUNCTIONS)
+    return [ctypes.cast(getattr(openmp, name), ctypes.c_void_p) for name in OPENMP_FUNCTIONS]
 
 
 def addresses(
@@ -195,24 +177,6 @@ def addresses(
 def c_fields(c_type: Any, names: str) -> List[Tuple[str, Any]]:
     """Return fields of the same type for a struct of ctypes."""
     return [(name, c_type) for name in names.split()]
-
-
-def num_threads_for(multiplications: float) -> int:
-    """Return the number of threads that are worth starting."""
-    most = min(most_threads(), int(multiplications / MULTIPLICATIONS_PER_THREAD))
-    if most > 1 and is_crowded():
-        most = min(most, int(multiplications / MULTIPLICATIONS_PER_THREAD / CROWD_FACTOR))
-    return max(1, most)
-
-
-def most_threads() -> int:
-    """
-    Return the number of torch's threads but, if the user has not chosen it, at most that of the CPUs that
-    this process may use: torch does not know of quotas.
-    """
-    threads = torch.get_num_threads()
-    is_chosen = threads != _TORCH_THREADS or "OMP_NUM_THREADS" in os.environ
-    return threads if is_chosen else min(threads, usable_cpus())
 
 
 def call(unit: str, function: str, *arguments: object) -> None:

@@ -6,9 +6,10 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
-from elmo_plugin.bilm.simd.library import addresses, c_fields, call, num_threads_for
+from elmo_plugin.bilm.simd.library import addresses, c_fields, call
 from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, c_matrix, in_panels
 from elmo_plugin.bilm.steps import LayerInput, LayerOutput, LSTMTensors
+from elmo_plugin.bilm.threads import num_threads_for
 
 # Products of inputs are kept for at least this many tokens: 4 MiB at 4 x 4096 gates. With fewer, weights are
 # read too often; with more, the products leave the processor's caches.
