@@ -18,7 +18,7 @@ from torch import Tensor
 from attacks.mutations import odd_token
 from attacks.trials import Attack, Trial, check
 from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
-from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.bilm import BiLMOptions, threads
 from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.options import ACTIVATIONS, CharacterEncoderOptions
 from elmo_plugin.bilm.processor import CAPABILITY_VARIABLE
@@ -256,7 +256,7 @@ def choose_code(random: Random, *others: str) -> None:
     threads: torch's, or its own, as in a forked process.
     """
     os.environ[CAPABILITY_VARIABLE] = random.choice([*others, *LEVELS])
-    library._PROCESS = random.choice([0] if OWN_THREADS in os.environ else [0, os.getpid()])
+    threads._PROCESS = random.choice([0] if OWN_THREADS in os.environ else [0, os.getpid()])
     library.library_of.cache_clear()
 
 

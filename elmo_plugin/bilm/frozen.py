@@ -3,6 +3,7 @@
 import functools
 import itertools
 import logging
+from contextlib import nullcontext
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -216,6 +217,8 @@ class FrozenBiLM:
             torch.inference_mode(False),
             torch.no_grad(),
             torch.autocast(device_type, enabled=False),
+            # The reference's own work is torch's.
+            torch_in_one_thread_if_crowded() if self.kernel == "simd" else nullcontext(),
         ):
             if keep_sentences and states is None and device_type == "cpu":
                 return self._sentences.read(character_ids, self._run)
@@ -223,8 +226,7 @@ class FrozenBiLM:
 
     def _run(self, character_ids: Tensor, states: Optional[CarriedStates] = None) -> Output:
         run_lstms = functools.partial(run_stack, self.options, self.layers)
-        with torch_in_one_thread_if_crowded():
-            return run_batch(character_ids, self._marks, self._encode, run_lstms, states)
+        return run_batch(character_ids, self._marks, self._encode, run_lstms, states)
 
     def _encode(self, words: Tensor) -> Tensor:
         return self.word_vectors.read(words, self._runner.encode)

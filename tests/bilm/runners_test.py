@@ -23,8 +23,8 @@ from elmo_plugin.bilm.runners import PRECISIONS, Runner, choose_runner
 from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
 from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.bilm.runners.triton_runner import TritonRunner
-from elmo_plugin.bilm.simd import library, panels
 from elmo_plugin.bilm.simd import lstm as simd_lstm
+from elmo_plugin.bilm.simd import panels
 from elmo_plugin.bilm.simd.library import (
     VECTOR_UNITS,
     best_unit,
@@ -285,13 +285,13 @@ def test_threads_that_are_limited_or_gone(limit: str) -> None:
 
 
 def test_torch_and_simd_share_threads() -> None:
-    assert all(library.openmp_functions()) == ("OpenMP" in torch.__config__.parallel_info())
+    assert all(threads.openmp_functions()) == ("OpenMP" in torch.__config__.parallel_info())
 
 
 SHARING = """
 import ctypes
 import torch
-from elmo_plugin.bilm.simd.library import openmp_functions
+from elmo_plugin.bilm.threads import openmp_functions
 torch.set_num_threads(3)
 max_threads = ctypes.cast(openmp_functions()[1], ctypes.CFUNCTYPE(ctypes.c_int))
 assert max_threads() == 3

@@ -3,7 +3,6 @@
 import ctypes
 import functools
 import logging
-import os
 import platform
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
@@ -12,15 +11,13 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
-from elmo_plugin.bilm.threads import OPENMP_FUNCTIONS, most_threads, openmp_of_torch
+from elmo_plugin.bilm.threads import openmp_functions
 from elmo_plugin.errors import warn_once
 
 logger = logging.getLogger(__name__)
 
 # As in simd.cpp: of its functions and structs.
 ABI_VERSION = 9
-
-_PROCESS = os.getpid()
 
 
 class VectorUnit(NamedTuple):
@@ -56,14 +53,26 @@ def missing_features(unit: VectorUnit) -> Optional[Tuple[str, ...]]:
 
 
 def best_unit() -> Optional[str]:
-    """Return the fastest vector unit that the processor has."""
-    return next((unit.name for unit in VECTOR_UNITS if missing_features(unit) == ()), None)
+    """
+    Return the fastest vector unit that the processor has, of those whose library can be used: compilers do
+    not know all. If none can be used, the fastest that it has.
+    """
+    units = [unit.name for unit in VECTOR_UNITS if missing_features(unit) == ()]
+    for number, unit in enumerate(units):
+        if _library_problem(unit) is None:
+            if number > 0:
+                warn_once(logger, f"ELMo runs on {unit}: {_library_problem(units[0])}.")
+            return unit
+    return units[0] if units else None
 
 
 def unsupported_reason(name: Optional[str]) -> Optional[str]:
     """Return why the library of a vector unit, or of none, cannot run here, as a clause; `None` if it can."""
     if name is None:
-        return "simd needs an x86-64 processor with AVX2, or an ARM one of 64 bits"
+        return (
+            "simd needs Linux and an x86-64 processor with AVX2, which ELMO_CPU_CAPABILITY must not hide, or "
+            "an ARM processor of 64 bits"
+        )
     unit = next(unit for unit in VECTOR_UNITS if unit.name == name)
     missing = missing_features(unit)
     if missing is None:
@@ -71,7 +80,13 @@ def unsupported_reason(name: Optional[str]) -> Optional[str]:
     if missing:
         return f"{name} needs a processor with {', '.join(missing)}"
     # Only now: where the instructions are missing, the library must not even be loaded.
-    return _library_problem(name)
+    problem = _library_problem(name)
+    if problem is not None:
+        warn_once(
+            logger,
+            f"The simd kernel cannot be used, so ELMo runs at half of its speed or less: {problem}.",
+        )
+    return problem
 
 
 def unit_of_modules(tensor: Tensor, product_type: torch.dtype = torch.float32) -> Optional[str]:
@@ -91,7 +106,7 @@ def unit_of_modules(tensor: Tensor, product_type: torch.dtype = torch.float32) -
 
 @functools.cache
 def _library_problem(unit: str) -> Optional[str]:
-    """Return why the library cannot be used, which a warning says once; `None` if it can."""
+    """Return why the library of a unit that the processor has cannot be used; `None` if it can."""
     path = _library_path(unit)
     problem = f"it was not compiled for {unit} when elmo_plugin was installed"
     if path.exists():
@@ -102,12 +117,10 @@ def _library_problem(unit: str) -> Optional[str]:
             problem = f"{path} has version {found}, expected {ABI_VERSION}"
         except (OSError, AttributeError) as error:
             problem = f"its library does not load ({error})"
-    problem += "; install the wheel of this platform, or g++ or clang and then elmo_plugin from its sources"
-    warn_once(
-        logger,
-        f"The simd kernel cannot be used, so ELMo runs at half of its speed or less: {problem}.",
+    return (
+        f"{problem}; install the wheel of this platform, or a recent g++ or clang and then elmo_plugin from "
+        "its sources"
     )
-    return problem
 
 
 def _library_path(unit: str) -> Path:
@@ -121,19 +134,6 @@ def library_of(unit: str) -> ctypes.CDLL:
     library = ctypes.CDLL(str(_library_path(unit)))
     library.use_openmp(*openmp_functions())
     return library
-
-
-def openmp_functions() -> Sequence[Optional[ctypes.c_void_p]]:
-    """
-    Return the addresses of functions of the OpenMP library whose threads torch uses. `None`s if it is
-    another kind of library, or if torch's threads, which all wake up and spin, are more than we may use.
-    """
-    # The threads of another process do not run in its forks.
-    is_usable = os.getpid() == _PROCESS and most_threads() == torch.get_num_threads()
-    openmp = openmp_of_torch() if is_usable else None
-    if openmp is None:
-        return [None] * len(OPENMP_FUNCTIONS)
-    return [ctypes.cast(getattr(openmp, name), ctypes.c_void_p) for name in OPENMP_FUNCTIONS]
 
 
 def addresses(
