@@ -1,5 +1,6 @@
 """Archives of trained models: opened by path or by name, and written as a folder."""
 
+import errno
 import pickle
 import shutil
 import tarfile
@@ -68,6 +69,13 @@ def opened_archive(
         raise
     except _LOADING_ERRORS as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:_MAX_REASON]}"
+        if isinstance(error, torch.OutOfMemoryError):
+            raise ConfigurationError(
+                f"{archive_file}: the memory of GPU {cuda_device} is full ({reason}). Free some, or give "
+                "another cuda_device; -1 is the CPU."
+            ) from error
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise  # of the folder in which the archive is unpacked
         advice = "Correct the path or the overrides" if overrides else "Correct the path"
         raise ConfigurationError(
             f"{archive_file}: cannot be loaded as an archive ({reason}), expected the model.tar.gz of a "

@@ -269,8 +269,10 @@ def make_engine(embedder: "ElmoEmbedder", options: EngineOptions) -> Iterator[En
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigurationError(
-            f"--ray-address: cannot connect to a Ray cluster at {address} ({error}). Start one with `ray "
-            "start --head`, or leave out the address to run on this machine."
+            f"--engine ray: Ray cannot start here ({error}). Leave it out to run in this process."
+            if address is None
+            else f"--ray-address: cannot connect to a Ray cluster at {address} ({error}). Start one with "
+            "`ray start --head`, or leave out the address to run on this machine."
         ) from error
     try:
         yield RayEngine(embedder, num_workers)

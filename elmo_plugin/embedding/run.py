@@ -142,7 +142,7 @@ class EmbeddingRun:
         `ConfigurationError` if the interrupted run had other settings, or if a sentence is not valid;
         `OSError` if writing fails. Then the output is not changed, and finished parts are kept.
         """
-        self.check_bilm(embedder.stateful)
+        self.check_bilm(embedder.stateful, embedder.cuda_device)
         format = self._format(embedder, layers)
         settings = self._settings(embedder, layers)
         with make_engine(embedder, self._engine_options) as engine, self._partial.locked():

@@ -1,5 +1,6 @@
 """Read sentences from text, `.gz`, standard input and Parquet, check them, and split them into tokens."""
 
+import functools
 import glob
 import os
 import re
@@ -65,6 +66,21 @@ class Sentence(NamedTuple):
     tokens: List[str]  # at least one
 
 
+def tokenizer_of(name: str) -> Callable[[str], List[str]]:
+    """Return the tokenizer of this name, one of `TOKENIZERS`."""
+    if name == WHITESPACE:
+        return split_tokens
+    rules = _english_rules()
+    return lambda text: [token.text for token in rules.tokens(text)]
+
+
+@functools.cache
+def _english_rules() -> SpacyRules:
+    # It takes a sixth of a second.
+    with needing("--tokenizer spacy needs spaCy", "elmo-plugin[spacy]"):
+        return SpacyRules("en")
+
+
 @dataclass(frozen=True)
 class InputOptions:
     """How sentences are read."""
@@ -85,6 +101,7 @@ class InputOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        tokenizer_of(self.tokenizer)  # or it says now that spaCy is missing
 
 
 # How the text of a language model is read: a large corpus has some blank lines and control characters.
@@ -385,12 +402,3 @@ def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:
             f"input: {reason}, expected text or Parquet files. Correct the path."
         )
     return sorted(names)
-
-
-def tokenizer_of(name: str) -> Callable[[str], List[str]]:
-    """Return the tokenizer of this name, one of `TOKENIZERS`."""
-    if name == WHITESPACE:
-        return split_tokens
-    with needing("--tokenizer spacy needs spaCy", "elmo-plugin[spacy]"):
-        rules = SpacyRules("en")
-    return lambda text: [token.text for token in rules.tokens(text)]

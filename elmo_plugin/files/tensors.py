@@ -35,7 +35,7 @@ def read_state_dict(path: FileName, advice: str) -> Dict[str, Any]:
     try:
         check_zip(path)
         state_dict = torch.load(path, map_location="cpu", weights_only=True)
-    except ConfigurationError:
+    except (ConfigurationError, MemoryError):
         raise
     # In damaged files torch finds errors of nearly every class.
     except Exception as error:

@@ -24,10 +24,8 @@ from elmo_plugin.pretraining.corpus import check_apart
 from elmo_plugin.pretraining.export import CARD_NAME, METRICS_NAME, export_model
 from elmo_plugin.pretraining.plan import (
     CONFIG_NAME,
-    MAX_VOCABULARY,
     PLAN_NAME,
     RUN_NAME,
-    SIZES,
     Plan,
     Settings,
     base_config,
@@ -132,10 +130,11 @@ def _prepare(options: "PretrainOptions", folder: Path) -> None:
     check_apart(sources, heldout, "--heldout")
     start = _checked_start(options.from_) if options.from_ else None
     _check_not_inside([*sources, *heldout], options.from_, folder)
-    size = options.chosen_size
     words = start and start.words
     name = start and START_NAME
-    settings = Settings(size, name, words is not None, options.chosen_hours, options.epochs)
+    settings = Settings(
+        options.chosen_size, name, words is not None, options.chosen_hours, options.epochs
+    )
     config = base_config(settings)
     if any((folder / name).exists() for name in (PLAN_NAME, RUN_NAME)):
         # An earlier training is removed only if the text that replaces it can be read to its end.
@@ -146,8 +145,7 @@ def _prepare(options: "PretrainOptions", folder: Path) -> None:
     if start is not None:
         save_bilm(start, folder / START_NAME)
         start = None  # not in memory during the training
-    max_vocabulary = SIZES[size].max_vocabulary if size in SIZES else MAX_VOCABULARY
-    text = prepare_text(sources, heldout, folder, max_vocabulary, words)
+    text = prepare_text(sources, heldout, folder, settings.max_vocabulary, words)
     fit_to_text(config, settings, text)
     print("measuring the speed of this machine ...", file=sys.stderr)
     speed = measured_speed(config, folder, settings.max_words(text))

@@ -49,7 +49,9 @@ SIZES = {
     "small": Size("bilm_small.jsonnet", 30_000),
     "original": Size("bilm.jsonnet", 793_471),
 }
-MAX_VOCABULARY = 100_000  # of other configs
+MAX_VOCABULARY = 100_000  # of other configs, and of a biLM that is adapted
+
+_PROGRESS = "elmo_progress"
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,12 @@ class Settings:
     def has_own_config(self) -> bool:
         """Whether the config is the user's, whose sizes and rates are kept."""
         return self.start is None and self.size not in SIZES
+
+    @property
+    def max_vocabulary(self) -> int:
+        """Entries of the vocabulary of a softmax that is new."""
+        is_of_size = self.start is None and self.size in SIZES
+        return SIZES[self.size].max_vocabulary if is_of_size else MAX_VOCABULARY
 
     @property
     def max_epochs(self) -> int:
@@ -147,16 +155,12 @@ def base_config(settings: Settings) -> Dict[str, Any]:
             "file. Correct it."
         ) from error
     config: Dict[str, Any] = params.as_dict(quiet=True)
-    if config.get("data_loader", {}).get("type") != "elmo_bilm_streams":
-        raise ConfigurationError(
-            f"--size: {settings.size} has no data_loader of type elmo_bilm_streams, expected a config of "
-            "pretraining, such as bilm_mini.jsonnet. Train it by `allennlp train`."
-        )
-    if config.get("model", {}).get("type") != "elmo_bilm":
-        raise ConfigurationError(
-            f"--size: {settings.size} has no model of type elmo_bilm, expected a config of pretraining, such "
-            "as bilm_mini.jsonnet. Train it by `allennlp train`."
-        )
+    for key, kind in (("data_loader", "elmo_bilm_streams"), ("model", "elmo_bilm")):
+        if config.get(key, {}).get("type") != kind:
+            raise ConfigurationError(
+                f"--size: {settings.size} has no {key} of type {kind}, expected a config of pretraining, "
+                "such as bilm_mini.jsonnet. Train it by `allennlp train`."
+            )
     loader = config["data_loader"]
     loader.setdefault("rows", DEFAULT_ROWS)
     loader.setdefault("unroll_steps", DEFAULT_UNROLL_STEPS)
@@ -176,7 +180,14 @@ def base_config(settings: Settings) -> Dict[str, Any]:
             "bilm_mini.jsonnet: shuffled streams leave out a part of the held-out text, another one in each "
             "epoch."
         )
-    trainer["callbacks"] = [*trainer.get("callbacks", []), {"type": "elmo_progress"}]
+    # In the config of an earlier `elmo pretrain` it has an interval of that plan.
+    others = [
+        callback
+        for callback in trainer.get("callbacks") or []
+        if callback != _PROGRESS
+        and not (isinstance(callback, dict) and callback["type"] == _PROGRESS)
+    ]
+    trainer["callbacks"] = [*others, {"type": _PROGRESS}]
     return config
 
 

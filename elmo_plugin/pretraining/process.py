@@ -5,7 +5,7 @@ import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Union
+from typing import Any, Dict, Iterator, Optional
 
 from allennlp.models.archival import archive_model
 from tqdm import tqdm
@@ -21,7 +21,7 @@ from elmo_plugin.compat.training_process import (
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import METRICS_NAME
 from elmo_plugin.pretraining.plan import CONFIG_NAME, RUN_NAME, Plan, write_config
-from elmo_plugin.pretraining.progress import PROGRESS_NAME, last_progress, read_progress
+from elmo_plugin.pretraining.progress import PROGRESS_NAME, last_progress
 
 # At most, and less for little text.
 SECONDS_OF_MEASURING, SHARE_OF_MEASURING = 30.0, 0.1
@@ -43,33 +43,18 @@ def measured_speed(config: Dict[str, Any], folder: Path, num_words: int) -> floa
         "num_epochs": 1_000_000,
         "patience": None,
         "learning_rate_scheduler": None,
-        "callbacks": [
-            *(
-                callback
-                for callback in config["trainer"]["callbacks"]
-                if _callback_type(callback) not in ("elmo_validate_first", "elmo_progress")
-            ),
-            {"type": "elmo_progress"},
-        ],
     }
     write_config(endless, folder / CONFIG_NAME, "elmo pretrain, to measure the speed")
-    records: List[Dict[str, Any]] = []
+    record: Optional[Dict[str, Any]] = None
     try:
         with _running(folder, MEASURING_NAME, "--force") as process:
-            while not records or records[-1]["seconds"] < _seconds_to_measure(
-                num_words, records[-1]
-            ):
+            while record is None or record["seconds"] < _seconds_to_measure(num_words, record):
                 _check_running(process, folder, "It was only measured: give the same command again")
                 time.sleep(SECONDS_BETWEEN_LOOKS)
-                records = list(read_progress(folder / MEASURING_NAME / PROGRESS_NAME))
+                record = last_progress(folder / MEASURING_NAME / PROGRESS_NAME)
     finally:
         shutil.rmtree(folder / MEASURING_NAME, ignore_errors=True)
-    return records[-1]["words"] / records[-1]["seconds"]
-
-
-def _callback_type(callback: Union[str, Dict[str, Any]]) -> str:
-    """Return the type of a callback in a config, which may be all of it."""
-    return callback if isinstance(callback, str) else callback["type"]
+    return record["words"] / record["seconds"]
 
 
 def _seconds_to_measure(num_words: int, record: Dict[str, Any]) -> float:

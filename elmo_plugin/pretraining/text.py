@@ -42,7 +42,7 @@ class PreparedText:
     heldout_words: int
     heldout_from: str  # where the held-out sentences were
     distinct_words: int
-    vocabulary_words: int  # with the three special ones
+    vocabulary_words: int  # without the special entries
     coverage: float  # share of the training words that are in the vocabulary
 
     @property
@@ -56,8 +56,8 @@ class PreparedText:
             "text": f"{self.train_words:,} words in {self.train_sentences:,} sentences",
             "held out": f"{self.heldout_words:,} words in {self.heldout_sentences:,} sentences, "
             f"{self.heldout_from}",
-            "vocabulary": f"{self.vocabulary_words:,} of {self.distinct_words:,} distinct words, which are "
-            f"{self.coverage:.1%} of the text; other words are predicted as {SPECIALS[2]}",
+            "vocabulary": f"{self.vocabulary_words:,} words, which are {self.coverage:.1%} of the text "
+            f"({self.distinct_words:,} distinct words); others are predicted as {SPECIALS[2]}",
         }
 
 
@@ -118,6 +118,7 @@ def prepare_text(
     else:
         vocabulary = LMVocabulary(words)
     vocabulary.to_file(folder / VOCABULARY_NAME)
+    known = vocabulary.words[len(SPECIALS) :]
     return PreparedText(
         train_sentences=num_train,
         train_words=counts.total(),
@@ -125,8 +126,8 @@ def prepare_text(
         heldout_words=num_heldout_words,
         heldout_from=heldout_from,
         distinct_words=len(counts),
-        vocabulary_words=len(vocabulary),
-        coverage=sum(counts[word] for word in vocabulary.words) / counts.total(),
+        vocabulary_words=len(known),
+        coverage=sum(counts[word] for word in known) / counts.total(),
     )
 
 

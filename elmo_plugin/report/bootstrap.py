@@ -20,7 +20,7 @@ from elmo_plugin.tasks.metrics import Counts
 # In the folder of a run, which is removed when it is trained again.
 COUNTS_NAME = "item_counts.json"
 
-_ARCHIVE_NAME = "model.tar.gz"
+_WEIGHTS_NAME = "best.th"  # AllenNLP's
 _NUM_RESAMPLES = 2000
 _SEED = 0
 # Adjacent instances with the same value of the first of these in their metadata are one item: the questions
@@ -33,13 +33,14 @@ logger = logging.getLogger(__name__)
 def item_counts(folder: RunFolder, metric: str) -> Optional[numpy.ndarray]:
     """
     Return `Counts` of a finished run for each item, `(num_items, num_fractions, 4)`: of its test data, or of
-    its validation data, if it has not been evaluated on test data. They are counted once, by its archive, and
-    kept in its folder. Return nothing if there is no archive, or its model does not count this metric; or if
-    a mix normalises layers over all sentences of a batch, so that an item alone gets another prediction.
+    its validation data, if it has not been evaluated on test data. They are counted once, by its best
+    weights, and kept in its folder. Return nothing if these are gone, or the model does not count this
+    metric; or if a mix normalises layers over all sentences of a batch, so that an item alone gets another
+    prediction.
     """
     path = folder.path / COUNTS_NAME
     if not path.exists():
-        if not (folder.path / _ARCHIVE_NAME).is_file():
+        if not (folder.path / _WEIGHTS_NAME).is_file():
             return None
         logger.info("%s: counting test items, on the CPU.", folder.path.name)
         with replaced_file(path) as partial_file:
@@ -50,7 +51,7 @@ def item_counts(folder: RunFolder, metric: str) -> Optional[numpy.ndarray]:
 
 def _counted(folder: RunFolder) -> Dict[str, List[Counts]]:
     """Return the counts of each item by metric."""
-    archive = opened_archive(folder.path / _ARCHIVE_NAME)
+    archive = opened_archive(folder.path)
     model = archive.model.eval()
     mixes = (module for module in model.modules() if isinstance(module, ScalarMix))
     if not hasattr(model, "counts") or any(mix.do_layer_norm for mix in mixes):

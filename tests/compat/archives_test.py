@@ -1,5 +1,6 @@
 """Archives by name, and archives that refer to a biLM of the package."""
 
+import errno
 import json
 import resource
 import shutil
@@ -19,6 +20,7 @@ from allennlp.models import load_archive
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import model_files
 from elmo_plugin.commands.main import main
+from elmo_plugin.compat import archives
 from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive, save_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
@@ -167,6 +169,30 @@ def test_a_damaged_archive_is_one_error_and_leaves_nothing(
     with pytest.raises(ConfigurationError, match=message):
         opened_archive("model.tar.gz")
     assert list(Path("temporary").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "error, expected, message",
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory"),
+            ConfigurationError,
+            "^x.tar.gz: the memory of GPU -1 is full .OutOfMemoryError: CUDA out of memory.",
+        ),
+        (OSError(errno.ENOSPC, "No space left on device"), OSError, "No space left on device"),
+        (OSError(errno.EIO, "I/O"), ConfigurationError, "x.tar.gz: cannot be loaded as an archive"),
+    ],
+)
+def test_full_memory_or_disk_is_no_damage(
+    error: Exception, expected: type, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(archives, "load_archive", fail)
+    with pytest.raises(expected, match=message) as raised:
+        opened_archive("x.tar.gz")
+    assert type(raised.value) is expected
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_an_unexpected_error_of_a_worker_keeps_its_traceback(
         embed(bilm, LayerChoice("wrong", wrong))
 
 
-def test_an_address_where_no_cluster_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_does_not_answer_or_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**arguments: Any) -> None:
         raise ConnectionError("refused")
 
@@ -258,6 +258,9 @@ def test_an_address_where_no_cluster_answers_is_named(monkeypatch: pytest.Monkey
     match = r"--ray-address: cannot connect to a Ray cluster at 10\.0\.0\.1:6379 \(refused\)"
     options = EngineOptions("ray", ray_address="10.0.0.1:6379")
     with pytest.raises(ConfigurationError, match=match), make_engine(None, options):
+        pass
+    match = r"^--engine ray: Ray cannot start here \(refused\)"
+    with pytest.raises(ConfigurationError, match=match), make_engine(None, EngineOptions("ray")):
         pass
 
 

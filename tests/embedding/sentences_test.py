@@ -11,8 +11,10 @@ from typing import Any, Callable, List, Optional, Union
 
 import pytest
 
+from elmo_plugin.embedding import sentences
 from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_sources
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.spacy_rules import SpacyRules
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")
@@ -46,6 +48,30 @@ class TestSentences:
         first, second = (tokens for _, _, tokens in sentences_of(path, tokenizer="spacy"))
         assert first == ["He", "did", "n't", "go", ",", "(", "did", "he", ")", "?"]
         assert "".join(second) == "a" + "x" * 10_000 + "b"
+
+    def test_spacys_rules_are_made_once(self, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        sources = [write("A sentence.\n")] * 3
+        made: List[str] = []
+
+        def new_rules(language: str) -> SpacyRules:
+            made.append(language)
+            return SpacyRules(language)
+
+        monkeypatch.setattr(sentences, "SpacyRules", new_rules)
+        sentences._english_rules.cache_clear()
+        assert [sentences_of(source, tokenizer="spacy")[0][2] for source in sources] == [
+            ["A", "sentence", "."]
+        ] * 3
+        assert made == ["en"]
+
+    def test_a_missing_spacy_is_an_error_before_a_source_is_read(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "spacy", None)
+        sentences._english_rules.cache_clear()
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match="--tokenizer spacy needs spaCy, which"):
+                InputOptions(tokenizer="spacy")
 
     def test_blank_lines_that_are_skipped_are_counted(self, write: Any) -> None:
         path = write("\na\n \t\nb\n\n")

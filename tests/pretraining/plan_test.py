@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from elmo_plugin.compat.training_process import CONFIGS
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.plan import (
+    MAX_VOCABULARY,
     SIZES,
     Plan,
     Settings,
@@ -164,6 +165,29 @@ def test_a_config_of_ones_own_can_leave_out_what_has_a_default(tmp_path: Path) -
     config, plan = planned_with(f"{loader}, trainer+: {{ checkpointer: 'elmo_atomic' }}", tmp_path)
     assert plan.words == plan.batches * DEFAULT_ROWS * DEFAULT_UNROLL_STEPS
     assert config["trainer"]["checkpointer"]["save_every_num_batches"] > 0
+
+
+@pytest.mark.parametrize(
+    "callbacks, others",
+    [
+        # As in the config of an earlier `elmo pretrain`.
+        ("['a', { type: 'elmo_progress', validation_interval: 5 }]", ["a"]),
+        ("['elmo_progress', { type: 'b' }]", [{"type": "b"}]),
+        ("null", []),
+    ],
+)
+def test_progress_is_written_once(callbacks: str, others: List[Any], tmp_path: Path) -> None:
+    config, plan = planned_with(f"trainer+: {{ callbacks: {callbacks} }}", tmp_path)
+    interval = plan.batches // 10
+    progress = {"type": "elmo_progress", "validation_interval": interval}
+    assert config["trainer"]["callbacks"] == [*others, progress]
+
+
+def test_the_largest_vocabulary_is_that_of_the_size_of_a_new_biLM() -> None:
+    assert replace(NEW, size="small").max_vocabulary == 30_000
+    # The size of the one that is adapted is another.
+    assert replace(ADAPTING, has_softmax=False).max_vocabulary == MAX_VOCABULARY
+    assert replace(NEW, size="my.jsonnet").max_vocabulary == MAX_VOCABULARY
 
 
 def test_what_is_no_config_is_an_error(tmp_path: Path) -> None:

@@ -78,10 +78,10 @@ def test_a_model_without_counts_has_none(tmp_path: Path, monkeypatch: pytest.Mon
         return SimpleNamespace(model=torch.nn.Linear(1, 1))
 
     monkeypatch.setattr(bootstrap, "opened_archive", opened_archive)
-    (tmp_path / "model.tar.gz").touch()
+    (tmp_path / "best.th").touch()
     for _ in range(2):
         assert item_counts(RunFolder(tmp_path, {}), "f1") is None
-    assert opened == [tmp_path / "model.tar.gz"]  # once
+    assert opened == [tmp_path]  # once
 
 
 def test_items_alone_say_nothing_of_layers_that_are_normalised_over_a_batch(
@@ -91,7 +91,7 @@ def test_items_alone_say_nothing_of_layers_that_are_normalised_over_a_batch(
     model.mix = ScalarMix(2, do_layer_norm=True)
     archive = SimpleNamespace(model=model)
     monkeypatch.setattr(bootstrap, "opened_archive", lambda path: archive)
-    (tmp_path / "model.tar.gz").touch()
+    (tmp_path / "best.th").touch()
     assert item_counts(RunFolder(tmp_path, {}), "f1") is None
 
 
@@ -116,7 +116,7 @@ def test_the_items_are_those_that_a_run_was_measured_on(
     )
     archive = SimpleNamespace(model=Counting(), validation_dataset_reader=reader)
     monkeypatch.setattr(bootstrap, "opened_archive", lambda path: archive)
-    (tmp_path / "model.tar.gz").touch()
+    (tmp_path / "best.th").touch()
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     config = {"validation_data_path": "dev", "test_data_path": "test", "evaluate_on_test": True}
     counts = item_counts(RunFolder(tmp_path, config), "f1")

@@ -87,17 +87,17 @@ class TestLayers:
         assert "each biLM is one run of it" in table.notes[2]
         warning = "Score 0, nothing was learnt: no ELMo, 1 (variant, seed)."
         assert warning in scores.notes
-        # Nothing can be counted without an archive, or with a damaged one; and four items are few.
+        # Nothing can be counted without weights, or with damaged ones; and four items are few.
         runs = [options().runs_folder / f"ner-input-last-seed{seed}" for seed in (1, 2)]
         for run in runs:
             (run / "item_counts.json").unlink()
-        (runs[1] / "model.tar.gz").write_bytes(b"cut short")
+        (runs[1] / "best.th").write_bytes(b"cut short")
         other = options().runs_folder / "ner-none-seed2" / "item_counts.json"
         other.write_text(json.dumps({"f1": json.loads(other.read_text())["f1"][:4]}))
         scores, table = tables_of(compare_layers(options()))
         assert "test 95 % interval over items" not in table.columns
         names = ", ".join(["ner-none-seed2", *(run.name for run in runs)])
-        assert f"of {names} there is no model.tar.gz that can be loaded" in table.notes[1]
+        assert f"of {names} there is no best.th that can be loaded" in table.notes[1]
         assert len(column(table, "dev difference")) == 6
 
     def test_every_variant_starts_from_the_word_vectors(
