@@ -7,7 +7,7 @@ from collections.abc import Sequence as AbstractSequence
 from numbers import Integral, Real
 from typing import Any, Dict, Optional, Type, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, check_choice
 from elmo_plugin.files.text import parse_json
 
 Options = TypeVar("Options")
@@ -112,10 +112,8 @@ def check_options(options: Any) -> None:
         value = getattr(options, field.name)
         if value == field.default:
             continue
-        if choices is not None and value not in choices:
-            raise ConfigurationError(
-                f"{field.name} is '{value}', expected one of {', '.join(choices)}."
-            )
+        if choices is not None:
+            check_choice(field.name, value, choices)
         if field.metadata.get("positive"):
             is_whole = not isinstance(field.default, float)
             is_number = isinstance(value, Integral if is_whole else Real)

@@ -1,10 +1,10 @@
-"""The error for wrong configs and data, missing packages, and warnings that are given once."""
+"""The error for wrong configs and data, its usual checks, and warnings that are given once."""
 
 import functools
 import logging
 import re
 from contextlib import contextmanager
-from typing import Iterator
+from typing import Any, Iterable, Iterator, Optional
 
 # No path of a file is as long.
 _LONG_WORD = re.compile(r"(\S{200})\S{4000,}(\S{100})")
@@ -39,6 +39,18 @@ def one_line(message: str) -> str:
 
 def _printable(character: str) -> str:
     return character if character.isprintable() or character == "\n" else repr(character)[1:-1]
+
+
+def check_choice(key: str, value: Any, choices: Iterable[str]) -> None:
+    """Raise `ConfigurationError` unless the value of a key is one of `choices`."""
+    if value not in choices:
+        raise ConfigurationError(f"{key} is '{value}', expected one of {', '.join(choices)}.")
+
+
+def check_positive(key: str, value: Optional[int]) -> None:
+    """Raise `ConfigurationError` unless the value of a key is at least 1, or `None`."""
+    if value is not None and value < 1:
+        raise ConfigurationError(f"{key} is {value}, expected at least 1.")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Dict, FrozenSet, Tuple
 
 import torch
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, check_choice
 
 CPU = torch.device("cpu")
 
@@ -46,11 +46,7 @@ def processor_features() -> FrozenSet[str]:
     `ConfigurationError` if the variable has another value.
     """
     level = os.environ.get(CAPABILITY_VARIABLE, "all").lower()
-    if level not in _LEVELS:
-        raise ConfigurationError(
-            f"{CAPABILITY_VARIABLE} is '{level}', expected one of: {', '.join(_LEVELS)}. Unset it to use all "
-            "that the processor has."
-        )
+    check_choice(CAPABILITY_VARIABLE, level, _LEVELS)
     return _allowed(level)
 
 

@@ -9,7 +9,7 @@ from typing import Callable, Dict, Optional, Tuple, Union
 import numpy
 import torch
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, check_choice
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 MEAN, MAX, FIRST_LAST = POOLS = ("mean", "max", "first-last")
@@ -78,10 +78,7 @@ LAYER_CHOICES = tuple(_FUNCTIONS)
 
 def layer_choice(name: str, pool: Optional[str] = None) -> LayerChoice:
     """Return the choice of this name: `all`, `top` (the last layer) or `average` (of all layers)."""
-    if name not in _FUNCTIONS:
-        raise ConfigurationError(
-            f"output_format is '{name}', expected one of {', '.join(_FUNCTIONS)}."
-        )
+    check_choice("output_format", name, _FUNCTIONS)
     return LayerChoice(name, _FUNCTIONS[name], pool)
 
 
@@ -107,8 +104,7 @@ def _mixed(mix: ScalarMix, layers: numpy.ndarray) -> numpy.ndarray:
 
 def check_pool(pool: str) -> None:
     """Raise `ConfigurationError` unless `pool` is one of `POOLS`."""
-    if pool not in POOLS:
-        raise ConfigurationError(f"pool is '{pool}', expected one of {', '.join(POOLS)}.")
+    check_choice("pool", pool, POOLS)
 
 
 def pool_tokens(vectors: numpy.ndarray, pool: str) -> numpy.ndarray:

@@ -25,7 +25,7 @@ from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.layers import cosine_similarities
 from elmo_plugin.embedding.sentence_batches import BatchOptions
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, check_choice
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 LAYER_CHOICES = ("mix", "top", "all")
@@ -92,10 +92,7 @@ class ElmoComponent:
 
     def __post_init__(self) -> None:
         del self.nlp  # it would be pickled with the component, for processes that are spawned
-        if self.layers not in LAYER_CHOICES:
-            raise ConfigurationError(
-                f"layers is '{self.layers}', expected one of {', '.join(LAYER_CHOICES)}."
-            )
+        check_choice("layers", self.layers, LAYER_CHOICES)
         if self.layers == "top" and self.scalar_mix_parameters is not None:
             raise ConfigurationError(
                 f"layers is 'top', but scalar_mix_parameters is {self.scalar_mix_parameters}, which the last "

@@ -20,7 +20,7 @@ from elmo_plugin.bilm.checkpoints import (
 from elmo_plugin.bilm.frozen import CurrentSnapshot, FrozenBiLM
 from elmo_plugin.bilm.model_files import pretrained_files
 from elmo_plugin.bilm.runners import InferenceSettings
-from elmo_plugin.errors import ConfigurationError, warn_once
+from elmo_plugin.errors import ConfigurationError, check_positive, warn_once
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 logger = logging.getLogger(__name__)
@@ -105,10 +105,7 @@ class Elmo(torch.nn.Module):
                 raise ConfigurationError(f"ELMo's {name} is {value!r}, expected true or false.")
         if not 0.0 <= dropout <= 1.0:
             raise ConfigurationError(f"ELMo's dropout is {dropout}, expected 0 to 1.")
-        if num_output_representations < 1:
-            raise ConfigurationError(
-                f"num_output_representations is {num_output_representations}, expected at least 1."
-            )
+        check_positive("num_output_representations", num_output_representations)
         if top_layer_only and scalar_mix_parameters is not None:
             raise ConfigurationError(
                 "top_layer_only and scalar_mix_parameters both set the weights of the layers. Leave out one."

@@ -15,7 +15,7 @@ from allennlp.modules.seq2seq_encoders import FeedForwardEncoder
 from allennlp.nn.util import get_text_field_mask
 from torch import BoolTensor, Tensor
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, check_choice
 from elmo_plugin.modules.elmo import Elmo
 
 PLACES_OF = {
@@ -68,20 +68,22 @@ class PlacedElmo(torch.nn.Module, FromParams):
         **elmo: Any,
     ) -> None:
         super().__init__()
-        if placement not in PLACES_OF:
-            raise ConfigurationError(
-                f"elmo.placement is '{placement}', expected one of {', '.join(PLACES_OF)}."
-            )
+        check_choice("elmo.placement", placement, PLACES_OF)
         self.places: Tuple[str, ...] = PLACES_OF[placement]
         self.dropout = _dropout_by_place(dropout)
         self.indexer = indexer
         self.elmo: Optional[Elmo] = None
-        fixed = {"num_output_representations", "keep_sentence_boundaries"} & elmo.keys()
-        if fixed:
-            raise ConfigurationError(
-                f"elmo.{min(fixed)} is in the config, expected it left out: this part has a representation "
-                "for each place, and none of sentence boundaries."
-            )
+        for name in (
+            "num_output_representations",
+            "keep_sentence_boundaries",
+            "vocab_to_cache",
+            "module",
+        ):
+            if name in elmo:
+                raise ConfigurationError(
+                    f"elmo.{name} is in the config, expected it left out: this part sets it, or does not "
+                    "use it."
+                )
         if self.places:
             files = (options_file, weight_file)
             # This class applies dropout, for each place.

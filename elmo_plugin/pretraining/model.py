@@ -21,7 +21,7 @@ from elmo_plugin.bilm.batch import CarriedStates, Packing, check_padding, distin
 from elmo_plugin.bilm.checkpoints import as_bytes, from_bytes, state_dict_in
 from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.bilm.softmax import perplexities
-from elmo_plugin.errors import ConfigurationError, warn_once
+from elmo_plugin.errors import ConfigurationError, check_choice, warn_once
 from elmo_plugin.pretraining.corpus import DIRECTIONS, WORDS_NAMESPACE, predicted_words
 from elmo_plugin.pretraining.softmax import LMSoftmax
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
@@ -136,10 +136,7 @@ class BiLMTrainingModel(Model):
         ):
             if not isinstance(value, (int, float)) or not 0 <= value <= largest:
                 raise ConfigurationError(f"model.{name} is {value!r}, expected 0 to {largest}.")
-        if precision not in PRECISIONS:
-            raise ConfigurationError(
-                f"model.precision is '{precision}', expected one of: {', '.join(PRECISIONS)}."
-            )
+        check_choice("model.precision", precision, PRECISIONS)
         self.bilm = bilm
         self.softmax = softmax
         self.dropout = dropout

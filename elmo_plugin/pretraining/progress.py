@@ -11,7 +11,7 @@ from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.util import evaluate
 from tensorboardX import SummaryWriter
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import check_positive
 from elmo_plugin.files.output import replaced_file
 
 METRICS_BEFORE_NAME = "metrics_before.json"
@@ -72,10 +72,7 @@ class ProgressCallback(TrainerCallback):
 
     def __init__(self, serialization_dir: str, validation_interval: Optional[int] = None) -> None:
         super().__init__(serialization_dir)
-        if validation_interval is not None and validation_interval < 1:
-            raise ConfigurationError(
-                f"elmo_progress: validation_interval is {validation_interval}, expected at least 1."
-            )
+        check_positive("elmo_progress: validation_interval", validation_interval)
         self._interval = validation_interval
         self._state: Dict[str, Any] = {
             "words": 0,

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.embedding.sentences import SentenceSource
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, check_positive
 from elmo_plugin.files.text import split_tokens
 from elmo_plugin.pretraining.corpus import (
     DIRECTIONS,
@@ -184,15 +184,9 @@ class StreamDataLoader(DataLoader):
                 f"data_loader of type elmo_bilm_streams: the dataset_reader is a {type(reader).__name__}, "
                 "expected one of type elmo_bilm. Change one of the two."
             )
-        if rows < 1 or unroll_steps < 1:
-            raise ConfigurationError(
-                f"data_loader: rows is {rows} and unroll_steps is {unroll_steps}, expected at least 1."
-            )
-        if batches_per_epoch is not None and batches_per_epoch < 1:
-            raise ConfigurationError(
-                f"data_loader: batches_per_epoch is {batches_per_epoch}, expected at least 1. Leave it out "
-                "for all of the corpus."
-            )
+        check_positive("data_loader.rows", rows)
+        check_positive("data_loader.unroll_steps", unroll_steps)
+        check_positive("data_loader.batches_per_epoch", batches_per_epoch)
         self.epoch = 0  # of the next iteration
         self._batches_per_epoch = batches_per_epoch
         self._reader = reader

@@ -1,4 +1,4 @@
-"""Base classes of models that classify texts or tag tokens, attention, and checks of configs."""
+"""Base classes of models that classify texts or tag tokens, and attention."""
 
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
@@ -17,18 +17,6 @@ from elmo_plugin.tasks.tags import split_tag, tags_to_spans
 _CLASS_METRICS = {"precision": "precision", "recall": "recall", "f1": "fscore"}
 # A prefix of tags that occurs in data, and one that then occurs with the same label.
 _IMPLIED_PREFIXES = {"BIO": {"I": "B"}, "BIOUL": {"I": "B", "B": "L", "L": "B"}}
-
-
-def check_choice(key: str, value: str, choices: Iterable[str]) -> None:
-    """Raise `ConfigurationError` unless the value of a config's key is one of `choices`."""
-    if value not in choices:
-        raise ConfigurationError(f"{key} is '{value}', expected one of: {', '.join(choices)}.")
-
-
-def check_positive(key: str, value: Optional[int]) -> None:
-    """Raise `ConfigurationError` unless the value of a config's key is at least 1, or `None`."""
-    if value is not None and value < 1:
-        raise ConfigurationError(f"{key} is {value}, expected at least 1.")
 
 
 def labels_of(vocab: Vocabulary) -> List[str]:

@@ -18,11 +18,11 @@ from allennlp.predictors import Predictor
 from torch import BoolTensor, Tensor
 from torch.nn.functional import one_hot
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, check_choice
 from elmo_plugin.files.text import FileName
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.conll import ConllSentence, SentencePlace, read_conll_sentences
-from elmo_plugin.tasks.models import Tagger, check_choice
+from elmo_plugin.tasks.models import Tagger
 from elmo_plugin.tasks.predicting import SentencePredictor, bracketed, described_span
 from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words
 from elmo_plugin.tasks.tags import (

@@ -24,7 +24,7 @@ from allennlp.nn.util import dist_reduce
 from more_itertools import divide, peekable
 
 from elmo_plugin.bilm.model_files import local_path
-from elmo_plugin.errors import ConfigurationError, errors_at
+from elmo_plugin.errors import ConfigurationError, check_positive, errors_at
 from elmo_plugin.files.spacy_rules import SpacyRules
 from elmo_plugin.files.text import FileName, decoded_lines, open_text
 
@@ -61,8 +61,7 @@ class WordCharactersIndexer(TokenCharactersIndexer):
 
     def __init__(self, max_characters: int = 200, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if max_characters < 1:
-            raise ConfigurationError(f"max_characters is {max_characters}, expected at least 1.")
+        check_positive("max_characters", max_characters)
         self._max_characters = max_characters
 
     def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:

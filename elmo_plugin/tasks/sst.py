@@ -19,10 +19,10 @@ from allennlp.predictors import Predictor
 from nltk.tree import Tree
 from torch import BoolTensor, Tensor
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, check_choice
 from elmo_plugin.files.text import FileName
 from elmo_plugin.modules.text_encoder import TextEncoder, built
-from elmo_plugin.tasks.models import Classifier, attend, check_choice
+from elmo_plugin.tasks.models import Classifier, attend
 from elmo_plugin.tasks.predicting import SentencePredictor
 from elmo_plugin.tasks.reading import ClassField, TaskReader, checked_words, placed_lines
 

@@ -252,8 +252,8 @@ class TestErrors:
     @pytest.mark.parametrize(
         "settings, message",
         [
-            ({"precision": "float8"}, "precision is 'float8', expected one of: float32"),
-            ({"kernel": "fastest"}, "kernel is 'fastest', expected one of: auto, simd, triton"),
+            ({"precision": "float8"}, "precision is 'float8', expected one of float32"),
+            ({"kernel": "fastest"}, "kernel is 'fastest', expected one of auto, simd, triton"),
             (
                 {"kernel": "triton", "precision": "int8"},
                 "kernel is 'triton', but it has no int8. Use 'auto'",

@@ -190,6 +190,7 @@ class TestBadConfig:
                 {"keep_sentence_boundaries": True},
                 r"elmo\.keep_sentence_boundaries is in the config",
             ),
+            ({"vocab_to_cache": ["a"]}, r"elmo\.vocab_to_cache is in the config, expected it left"),
         ],
     )
     def test_a_wrong_value_or_key_of_elmo_is_an_error(

@@ -74,7 +74,7 @@ def test_two_classes_leave_out_what_is_neutral_and_count_it(tmp_path, caplog):
 
 
 def test_another_granularity_is_refused():
-    with pytest.raises(ConfigurationError, match="granularity is '3-class', expected one of: 5-cl"):
+    with pytest.raises(ConfigurationError, match="granularity is '3-class', expected one of 5-cl"):
         SstReader(granularity="3-class")
 
 

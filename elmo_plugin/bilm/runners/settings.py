@@ -11,7 +11,7 @@ from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
 from elmo_plugin.bilm.runners.runner import Runner
 from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.bilm.runners.triton_runner import TritonRunner
-from elmo_plugin.errors import ConfigurationError, warn_once
+from elmo_plugin.errors import ConfigurationError, check_choice, warn_once
 
 logger = logging.getLogger(__name__)
 
@@ -62,14 +62,8 @@ class InferenceSettings:
     sentence_cache_mb: float = 250
 
     def __post_init__(self) -> None:
-        for name, found, known in (
-            ("precision", self.precision, PRECISIONS),
-            ("kernel", self.kernel, KERNELS),
-        ):
-            if found not in known:
-                raise ConfigurationError(
-                    f"{name} is '{found}', expected one of: {', '.join(known)}."
-                )
+        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("kernel", self.kernel, KERNELS)
         if self.kernel not in (AUTO, "reference"):
             # Whether this machine can run that kernel at all: on its processor, or on its GPU.
             device = torch.device("cuda" if self.kernel == "triton" else "cpu")

@@ -13,7 +13,7 @@ from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import get_text_field_mask
 from torch import Tensor
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, check_positive
 from elmo_plugin.modules.text_encoder import TextEncoder, built
 from elmo_plugin.tasks.coref.metrics import CoreferenceScores
 from elmo_plugin.tasks.coref.reader import GENRE_NAMESPACE
@@ -27,7 +27,6 @@ from elmo_plugin.tasks.coref.spans import (
     link_clusters,
 )
 from elmo_plugin.tasks.metrics import Counts
-from elmo_plugin.tasks.models import check_positive
 
 # Numbers of spans that are scored, and of sentences that are encoded, at once. They affect only time and
 # memory, unless ELMo normalises layers over the sentences of a block.

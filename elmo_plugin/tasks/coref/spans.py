@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
-from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.models import attend, check_positive
+from elmo_plugin.errors import ConfigurationError, check_positive
+from elmo_plugin.tasks.models import attend
 
 Span = Tuple[int, int]
 """The tokens of a document from the first to the second number, exclusive."""

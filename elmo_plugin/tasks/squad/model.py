@@ -17,9 +17,10 @@ from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy
 from torch import BoolTensor, Tensor
 from torch.nn.functional import cross_entropy, pad
 
+from elmo_plugin.errors import check_positive
 from elmo_plugin.modules.text_encoder import TextEncoder, built
 from elmo_plugin.tasks.metrics import Counts, SumMetric, ratio
-from elmo_plugin.tasks.models import attend, check_positive
+from elmo_plugin.tasks.models import attend
 
 
 @Model.register("elmo_squad")

@@ -25,10 +25,9 @@ from allennlp.predictors import Predictor
 from pydantic import BaseModel, StrictInt, StringConstraints, ValidationError
 
 from elmo_plugin.bilm.model_files import local_path
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, check_positive
 from elmo_plugin.files.json_input import get_text, shown_json
 from elmo_plugin.files.text import FileName, open_text, parse_json, unreadable
-from elmo_plugin.tasks.models import check_positive
 from elmo_plugin.tasks.predicting import TaskPredictor
 from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words
 

@@ -101,10 +101,6 @@ local words = import 'words.libsonnet';
       optimizer: { type: 'adam', lr: learning_rate },
       learning_rate_scheduler: learning_rate_scheduler,
       grad_norm: 5.0,
-      num_epochs: num_epochs,
-      patience: patience,
-      validation_metric: '+coref_f1',
-      checkpointer: { keep_most_recent_by_count: 1 },
     },
-  } + data_files.experiment(data, seed),
+  } + data_files.experiment(data, seed, num_epochs, patience, '+coref_f1'),
 }

@@ -7,8 +7,9 @@
     [if test != null then 'test']: folder + '/' + test,
   },
 
-  // What an experiment on such files is trained and measured on.
-  experiment(data, seed):: {
+  // What an experiment on such files is trained and measured on. The epoch is kept that is the best on dev by `metric`;
+  // training ends after `patience` epochs that are not better, null for never.
+  experiment(data, seed, num_epochs, patience, metric):: {
     random_seed: seed,
     numpy_seed: seed,
     pytorch_seed: seed,
@@ -16,6 +17,12 @@
     [if 'dev' in data then 'validation_data_path']: data.dev,
     [if 'test' in data then 'test_data_path']: data.test,
     [if 'test' in data then 'evaluate_on_test']: true,
+    trainer+: {
+      num_epochs: num_epochs,
+      patience: patience,
+      validation_metric: metric,
+      checkpointer: { keep_most_recent_by_count: 1 },
+    },
   },
 
   // Batches of texts of similar length, of the fields in `sorting_keys`: what stands in a batch changes no result, unless

@@ -80,10 +80,7 @@ local words = import 'words.libsonnet';
       // Halved after each epoch that is not the best so far on dev.
       learning_rate_scheduler: { type: 'reduce_on_plateau', mode: 'max', factor: 0.5, patience: 0 },
       grad_norm: 5.0,
-      num_epochs: num_epochs,
-      patience: patience,
-      validation_metric: '+accuracy',
-      checkpointer: { keep_most_recent_by_count: 1 },
     },
-  } + data_files.experiment(data, seed) + data_files.loaders(batch_size, ['premise', 'hypothesis']),
+  } + data_files.experiment(data, seed, num_epochs, patience, '+accuracy')
+    + data_files.loaders(batch_size, ['premise', 'hypothesis']),
 }

@@ -83,10 +83,6 @@ local words = import 'words.libsonnet';
       optimizer: optimizer,
       // Evaluation and the archive have the averages of the weights.
       moving_average: { type: 'exponential', decay: average_decay },
-      num_epochs: num_epochs,
-      [if patience != null then 'patience']: patience,
-      validation_metric: '+f1',
-      checkpointer: { keep_most_recent_by_count: 1 },
     },
-  } + data_files.experiment(data, seed) + data_files.loaders(batch_size, ['passage']),
+  } + data_files.experiment(data, seed, num_epochs, patience, '+f1') + data_files.loaders(batch_size, ['passage']),
 }

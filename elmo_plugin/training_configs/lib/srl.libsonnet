@@ -63,10 +63,6 @@ local words = import 'words.libsonnet';
       optimizer: optimizer,
       // Of each value of the gradient.
       grad_clipping: 1.0,
-      num_epochs: num_epochs,
-      patience: patience,
-      validation_metric: '+f1',
-      checkpointer: { keep_most_recent_by_count: 1 },
     },
-  } + data_files.experiment(data, seed) + data_files.loaders(batch_size, ['tokens']),
+  } + data_files.experiment(data, seed, num_epochs, patience, '+f1') + data_files.loaders(batch_size, ['tokens']),
 }
