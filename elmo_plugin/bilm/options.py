@@ -1,7 +1,6 @@
 """The sizes of a biLM, as bilm-tf's `options.json` states them, checked once when they are read."""
 
 import copy
-import json
 import math
 import sys
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Unio
 
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, NUM_CHARACTER_IDS
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import shown_json
 from elmo_plugin.files.text import FileName, read_json
 
 ACTIVATIONS = ("relu", "tanh")
@@ -281,7 +281,7 @@ class _Reader:
 
     def error(self, key: str, expected: str) -> ConfigurationError:
         value = self.get(key, _MISSING)
-        found = "is missing" if value is _MISSING else f"is {_shown(value)}"
+        found = "is missing" if value is _MISSING else f"is {shown_json(value)}"
         return ConfigurationError(
             f"{self._name}: {key} {found}, expected {expected}. Fix the options file."
         )
@@ -308,7 +308,7 @@ class _Reader:
         return float(self.value(key, expected, is_clip) or 0) or None
 
     def choice(self, key: str, choices: Sequence[Any], default: Any = None) -> Any:
-        expected = " or ".join(map(_shown, choices))
+        expected = " or ".join(map(shown_json, choices))
         return self.value(key, expected, lambda value: value in choices, default)
 
     def filters(self, key: str, max_width: int) -> Tuple[Tuple[int, int], ...]:
@@ -330,8 +330,3 @@ class _Reader:
 
 def _is_integer(value: Any, minimum: int) -> bool:
     return type(value) is int and value >= minimum  # bool is a subclass of int
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 80 else text[:77] + "..."

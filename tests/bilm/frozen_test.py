@@ -23,7 +23,7 @@ from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.bilm import run_stack
-from elmo_plugin.bilm.frozen import SentenceActivations, WordVectors
+from elmo_plugin.bilm.kept_vectors import SentenceActivations, WordVectors
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.runners import PRECISIONS
