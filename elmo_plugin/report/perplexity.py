@@ -210,12 +210,22 @@ def _perplexities(folder: Path) -> Sequence[float]:
 
 def write_task_text(text: TaskText, folder: Path) -> TextFiles:
     """
-    Write the text of a task, each sentence once, into a subfolder of `folder`. The name of the
-    subfolder is a hash of the text, so that no text is replaced while a biLM is trained on it.
+    Write the text of a task, each sentence once, into a subfolder of `folder`; held-out sentences that are in
+    the training text are left out. The name of the subfolder is a hash of the text, so that no text is
+    replaced while a biLM is trained on it.
     """
     train_sources, heldout_sources = find_corpus(text.train), find_corpus(text.heldout)
     check_apart(train_sources, heldout_sources, f"--text {text.name}")
-    texts = [_distinct_sentences(files) for files in (train_sources, heldout_sources)]
+    train_text, heldout_text = map(_distinct_sentences, (train_sources, heldout_sources))
+    # A biLM that has read a sentence predicts it too well.
+    known = set(train_text)
+    heldout_text = [sentence for sentence in heldout_text if sentence not in known]
+    if not heldout_text:
+        raise ConfigurationError(
+            f"--text {text.name}: all held-out sentences are in the training text too, expected others. "
+            "Hold out other text."
+        )
+    texts = train_text, heldout_text
     contents = ["".join(f"{sentence}\n" for sentence in sentences) for sentences in texts]
     digest = hashlib.sha256("\0".join(contents).encode("utf-8")).hexdigest()[:_DIGEST_LENGTH]
     (folder / digest).mkdir(parents=True, exist_ok=True)

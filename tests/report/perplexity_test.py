@@ -202,6 +202,14 @@ def test_each_sentence_is_written_once(tmp_path: Path) -> None:
     assert (files.num_train_words, files.num_held_out_words) == (4, 3)
 
 
+def test_held_out_sentences_that_were_read_are_left_out(tmp_path: Path) -> None:
+    files = text_files(tmp_path, "a b\nc\n", "c\nd e\na  b\n")
+    assert files.held_out.read_text(encoding="utf-8") == "d e\n"
+    assert files.num_held_out_words == 2
+    with pytest.raises(ConfigurationError, match="--text name: all held-out sentences are in the"):
+        text_files(tmp_path, "a b\nc\n", "c\n")
+
+
 def test_other_text_has_another_folder_and_the_same_text_the_same(tmp_path: Path) -> None:
     texts = [("a b\n", "c\n"), ("a b\n", "c\n"), ("a b\n", "d\n"), ("a b\nc\n", "d\n")]
     folders = [text_files(tmp_path, *text).train for text in texts]
