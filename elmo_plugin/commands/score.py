@@ -11,7 +11,7 @@ from elmo_plugin.arguments import check_options, option, option_group
 from elmo_plugin.embedding.elmo_embedder import BiLMFiles, DeviceOptions
 from elmo_plugin.embedding.scoring import BLANK, ScoreTotals, SentenceScorer
 from elmo_plugin.embedding.sentence_batches import BatchOptions
-from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, SentenceSource
+from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, SentenceSource, check_not_read
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import dump_json_line
 from elmo_plugin.files.output import check_output_file, opened_output
@@ -98,10 +98,8 @@ def run(options: ScoreOptions) -> None:
     On an error an output file is not changed.
     """
     source = SentenceSource(options.input_file, options.input)
-    if options.output is not None and source.is_same_file(options.output):
-        raise ConfigurationError(
-            f"--output: {options.output} is the file that is read. Give another path."
-        )
+    if options.output is not None:
+        check_not_read([source], options.output, "--output")
     scorer = SentenceScorer.from_files(**options.files.arguments, **asdict(options.device))
     totals = ScoreTotals()
     contents = _contents(scorer, source, options, totals)

@@ -72,7 +72,12 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
     """
     # Here, because they import torch, which the help does without.
     from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
-    from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, find_sources, read_sentences
+    from elmo_plugin.embedding.sentences import (
+        CORPUS_OPTIONS,
+        check_not_read,
+        find_sources,
+        read_sentences,
+    )
 
     check_options(options)
     if options.max_size is not None and options.max_size <= len(SPECIALS):
@@ -82,11 +87,7 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
         )
     check_output_file(options.output, options.overwrite, "--output")
     files = find_sources(options.patterns, CORPUS_OPTIONS)
-    if any(file.is_same_file(options.output) for file in files):
-        raise ConfigurationError(
-            f"--output: {options.output} is a file of the corpus, expected another file. Give another name, "
-            "or corpus files without it."
-        )
+    check_not_read(files, options.output, "--output")
     counts: Counter[str] = Counter()
     num_sentences = 0
     for words in tqdm(read_sentences(files), desc="counting words", unit=" sentences"):

@@ -34,6 +34,7 @@ from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import (
     InputOptions,
     SentenceSource,
+    check_not_read,
     find_sources,
 )
 from elmo_plugin.errors import ConfigurationError
@@ -284,11 +285,8 @@ class EmbeddingRun:
             )
 
     def _check_sources(self) -> None:
+        check_not_read(self._sources, self._output, "output")
         for source in self._sources:
-            if source.is_same_file(self._output):
-                raise ConfigurationError(
-                    f"output: {self._output} is the input, expected another file. Give another path."
-                )
             if self._engine_options.is_ray and not source.is_file:
                 raise ConfigurationError(
                     f"input: workers cannot read {source.name}, expected a file. Write it to a file first, "

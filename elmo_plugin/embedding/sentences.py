@@ -20,6 +20,7 @@ from typing import (
     List,
     NamedTuple,
     Optional,
+    Sequence,
     Tuple,
     Union,
 )
@@ -377,6 +378,14 @@ def find_sources(
     if not found:
         raise ConfigurationError("input: found none, expected files or folders. Name them.")
     return [SentenceSource(one, options) for one in found.values()]
+
+
+def check_not_read(sources: Sequence[SentenceSource], output: FileName, what: str) -> None:
+    """Raise `ConfigurationError` if an output, which `what` names, is one of the files that are read."""
+    if any(source.is_same_file(output) for source in sources):
+        raise ConfigurationError(
+            f"{what}: {output} is the input, expected another file. Give another path."
+        )
 
 
 def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:
