@@ -104,8 +104,8 @@ def options_from(options_class: Type[Options], args: argparse.Namespace) -> Opti
 
 def check_options(options: Any) -> None:
     """
-    Raise `ConfigurationError` naming a field whose value is not one of its `choices`, as the command line
-    does too, or not `positive`. The default is always valid.
+    Raise `ConfigurationError` naming a field whose value, or an item of it, is not one of its `choices`, as
+    the command line does too, or not `positive`. The default is always valid.
     """
     for field in dataclasses.fields(options):
         choices = field.metadata.get("settings", {}).get("choices")
@@ -113,7 +113,8 @@ def check_options(options: Any) -> None:
         if value == field.default:
             continue
         if choices is not None:
-            check_choice(field.name, value, choices)
+            for item in value if isinstance(value, (tuple, list)) else [value]:
+                check_choice(field.name, item, choices)
         if field.metadata.get("positive"):
             is_whole = not isinstance(field.default, float)
             is_number = isinstance(value, Integral if is_whole else Real)

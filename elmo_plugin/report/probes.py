@@ -7,7 +7,7 @@ import numpy
 import torch
 from allennlp.common.tqdm import Tqdm
 
-from elmo_plugin.arguments import check_options, option
+from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.model_files import model_choices
 from elmo_plugin.bilm.processor import checked_device
@@ -58,7 +58,6 @@ class ProbeOptions(ReportOptions, DeviceOptions):
 
     def __post_init__(self) -> None:
         check_model_is_named(self.model)
-        check_options(self)
         super().__post_init__()
 
     @property

@@ -40,7 +40,7 @@ from elmo_plugin.compat.training_process import (
 from elmo_plugin.cpus import usable_cpus
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder, replaced_file
-from elmo_plugin.report.tables import ReportOptions, check_option, shell_command, versions
+from elmo_plugin.report.tables import ReportOptions, shell_command, versions
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
@@ -68,6 +68,7 @@ class RunOptions(ReportOptions):
     jobs: Optional[int] = option(
         "number of parallel runs, which share the cores (default: the number of cores)",
         None,
+        positive=True,
         metavar="N",
     )
     dry_run: bool = option(
@@ -82,10 +83,6 @@ class RunOptions(ReportOptions):
         metavar="PACKAGE",
         repeat=True,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("--jobs", self.jobs, self.jobs is None or self.jobs >= 1, "a positive number")
 
     @property
     def runs_folder(self) -> Path:

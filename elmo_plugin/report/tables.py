@@ -17,7 +17,7 @@ import torch
 from scipy import stats
 
 from elmo_plugin import __version__
-from elmo_plugin.arguments import option
+from elmo_plugin.arguments import check_options, option
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName
@@ -52,6 +52,7 @@ class ReportOptions:
     )
 
     def __post_init__(self) -> None:
+        check_options(self)
         seeds = self.seeds
         are_seeds = len(set(seeds)) == len(seeds) > 0 and all(0 <= seed < 2**32 for seed in seeds)
         expected = f"one or more numbers from 0 to {2**32 - 1}, each once"

@@ -155,7 +155,7 @@ class TestTrain:
         [
             ({"seeds": ()}, r"--seeds: found \[\], expected one or more"),
             ({"seeds": (1, 2, 1)}, r"--seeds: found \[1, 2, 1\], expected .* each once"),
-            ({"jobs": 0}, "--jobs: found 0, expected a positive number"),
+            ({"jobs": 0}, "jobs is 0, expected a positive whole number"),
             ({"output": __file__}, "--output: found the file .*runs_test.py, expected a folder"),
         ],
     )

@@ -161,6 +161,11 @@ NONE, WORDS, WIDE = "no vectors", "word vectors glove.txt", "wide word vectors w
 OTHER = str(REPOSITORY / "fixtures" / "bilm" / "tiny")
 
 
+def test_a_placement_that_there_is_not_is_an_error(options: Options) -> None:
+    with pytest.raises(ConfigurationError, match="placements is 'nowhere', expected one of none, "):
+        options(PlacementOptions, placements=("none", "nowhere"))
+
+
 def test_placements_and_shares_start_from_word_vectors_too(
     training: FakeTraining, options: Options, words: Any
 ) -> None:
