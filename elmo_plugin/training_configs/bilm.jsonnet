@@ -10,6 +10,9 @@
 //
 // As bilm-tf trains: 128 streams of 20 words for each GPU, state carried across batches; sampled softmax with 8192
 // negatives; Adagrad 0.2 with accumulator 1.0; gradients clipped at 10; dropout 0.1.
+//
+// What differs: one process updates the weights after 2,560 words, the paper's three GPUs after 7,680. With three, add
+// --overrides '{"distributed": {"cuda_devices": [0, 1, 2]}}'.
 local bilm = import 'lib/bilm.libsonnet';
 
 bilm.experiment(
