@@ -183,7 +183,8 @@ class TaskScores:
         )
         note = (
             f"dev: the best epoch's score on validation data; {test}. std: of the sample, over seeds. "
-            "epochs and minutes: means, of training and validation; peak GB: the largest."
+            "epochs and minutes: means, of training and validation; peak GB: the largest at the start of an "
+            "epoch."
         )
         scores = self.trained.scores[self._field]
         unlearnt = [", ".join(map(str, key)) for key in scores.index[scores == 0.0]]
