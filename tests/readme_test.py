@@ -50,7 +50,7 @@ def test_the_site_has_the_groups_of_the_readme_in_its_order() -> None:
     assert len(rows) >= 5
     navigation = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     groups = re.findall(r"^  - (.+):\n((?: {6}- .+\n)+)", navigation, re.MULTILINE)
-    for (title, row), (group, lines) in zip(rows, groups):
+    for (title, row), (group, lines) in zip(rows, groups[: len(rows)], strict=True):
         linked = [page.lower().removeprefix("docs/") for page in re.findall(r"\]\(([^)]+)\)", row)]
         pages = [page for page in re.findall(r"- (.+)", lines) if "/" not in page]
         assert (group, pages) == (title, linked)
@@ -58,7 +58,7 @@ def test_the_site_has_the_groups_of_the_readme_in_its_order() -> None:
 
 def test_make_targets_exist() -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
-    for target in set(re.findall(r"`?make (\w+)", README)):
+    for target in set(re.findall(r"`?make ([a-z-]+)", README)):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 

@@ -141,8 +141,9 @@ def test_other_words_are_refused_or_learnt_with_a_new_softmax(
     start = start_of(kind, pretrained)
     with pytest.raises(ConfigurationError, match=message):
         train_from(start, tmp_path / "refused", **other)
-    model = train_from({**start, "new_softmax": True}, tmp_path / "new", **other)
-    assert model.softmax_first == 500
+    if kind == "files":  # It is the same for all kinds.
+        model = train_from({**start, "new_softmax": True}, tmp_path / "new", **other)
+        assert model.softmax_first == 500
 
 
 @pytest.mark.parametrize(

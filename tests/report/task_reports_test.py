@@ -406,11 +406,17 @@ def test_failed_runs_are_marked_in_both_tables(training: FakeTraining, shares: O
     ]
 
 
+EMBEDDERS = "model.text_encoder.text_field_embedder.token_embedders"
+
+
 @pytest.mark.parametrize(
     "compare, given, match",
     [
         (compare_layers, {"overrides": {f"{ELMO_KEY}.placement": "none"}},
          "placement is 'none', expected a config with ELMo"),
+        (compare_vectors, {"options_class": VectorsOptions, "word_vectors": "glove.txt", "overrides": {
+            f"{EMBEDDERS}.other": {"type": "embedding", "embedding_dim": 3}}},
+         "found 2 embedders of type 'embedding' .*token_embedders.other.*, expected one"),
         (compare_layers, {"overrides": {f"{ELMO_KEY}.scalar_mix_parameters": [0, 1, 0]}},
          "fixes the weights of the layers"),
         (compare_vectors, {"options_class": VectorsOptions, "bilms": ("elmo_large",)},
