@@ -20,7 +20,7 @@ PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-c
 WITHOUT_AVX512 := ELMO_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 # Where results depend on the vector units: the other tests of the biLM name their unit, or compute nothing.
-TESTS_OF_ARITHMETIC := tests/bilm/{bilm,character_encoder,frozen,lstm,many_langs}_test.py tests/bilm/simd/library_test.py \
+TESTS_OF_ARITHMETIC := tests/bilm/{bilm,character_encoder,frozen,kept_vectors,lstm,many_langs,threads}_test.py tests/bilm/simd/library_test.py \
   tests/bilm/runners_test.py::TestChoice tests/modules/elmo_test.py tests/modules/elmo_snapshot_test.py
 
 # Else each of the many programs that tests start would compile torch and AllenNLP anew.

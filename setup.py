@@ -20,8 +20,8 @@ from setuptools.command.build_ext import build_ext
 BUILD_MACHINE = os.environ.get("ELMO_BUILD_MACHINE", "")
 
 # The fast kernel of frozen biLMs, compiled once for each vector unit; simd/library.py loads the fastest that
-# the processor has. Without a compiler, or with one that does not know a unit, the package installs all the
-# same and runs slower: `kernel` in its README.
+# the processor has and that was compiled. Without a compiler the package installs all the same and runs
+# slower: `kernel` in its README.
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]
 X86_UNITS = {
     "amx": [*AVX512, "-mavx512vnni", "-mamx-tile", "-mamx-bf16", "-mamx-int8"],

@@ -4,7 +4,7 @@ import functools
 import logging
 import re
 from contextlib import contextmanager
-from typing import Any, Iterable, Iterator, Optional
+from typing import Any, Collection, Iterator, Optional
 
 # No path of a file is as long.
 _LONG_WORD = re.compile(r"(\S{200})\S{4000,}(\S{100})")
@@ -41,9 +41,9 @@ def _printable(character: str) -> str:
     return character if character.isprintable() or character == "\n" else repr(character)[1:-1]
 
 
-def check_choice(key: str, value: Any, choices: Iterable[str]) -> None:
+def check_choice(key: str, value: Any, choices: Collection[str]) -> None:
     """Raise `ConfigurationError` unless the value of a key is one of `choices`."""
-    if value not in choices:
+    if value not in list(choices):
         raise ConfigurationError(f"{key} is '{value}', expected one of {', '.join(choices)}.")
 
 

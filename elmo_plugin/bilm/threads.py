@@ -55,8 +55,9 @@ def _torch_threads() -> int:
 def torch_in_one_thread_if_crowded() -> Iterator[None]:
     """
     On a crowded machine, run torch's operations in the calling thread alone: those between calls of the C++,
-    which are short. Their threads would spin for milliseconds while one of them waits for a CPU. The C++ has
-    as many threads as it has without this (`num_threads_for`).
+    which are short (but not those for new words of ELMoForManyLangs). Their threads would spin for
+    milliseconds while one of them waits for a CPU. The C++ has as many threads as it has without this
+    (`num_threads_for`).
 
     Not by `torch.set_num_threads`: a thread of the program that calls torch for the first time would keep
     that number.

@@ -237,11 +237,11 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror is not None:
         # Without "[Errno 2]".
         return ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
-    return str(error)
+    return str(error) or "memory ran out. Free some, or give smaller input."
 
 
 def _user_errors() -> Tuple[Any, ...]:
     # AllenNLP's error is not one of ours, and it is loaded if it was raised.
     checks = sys.modules.get("allennlp.common.checks")
     of_allennlp = () if checks is None else (checks.ConfigurationError,)
-    return (ConfigurationError, OSError, *of_allennlp)
+    return (ConfigurationError, OSError, MemoryError, *of_allennlp)

@@ -4,6 +4,7 @@ import errno
 import pickle
 import shutil
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -59,8 +60,8 @@ def opened_archive(
 
     # Raises
 
-    `ConfigurationError` if it does not exist, if it is damaged, if its parts do not belong together, or if it
-    would write outside of its folder.
+    `ConfigurationError` if it does not exist, if it is damaged, if its parts do not belong together, if it
+    would write outside of its folder, or if the memory of the GPU or the temporary folder is full.
     """
     checked_device(cuda_device)
     try:
@@ -75,7 +76,10 @@ def opened_archive(
                 "another cuda_device; -1 is the CPU."
             ) from error
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise  # of the folder in which the archive is unpacked
+            raise ConfigurationError(
+                f"{archive_file}: there is no room to unpack it in {tempfile.gettempdir()} ({reason}). Make "
+                "room, or name another folder by the environment variable TMPDIR."
+            ) from error
         advice = "Correct the path or the overrides" if overrides else "Correct the path"
         raise ConfigurationError(
             f"{archive_file}: cannot be loaded as an archive ({reason}), expected the model.tar.gz of a "

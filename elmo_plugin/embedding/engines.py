@@ -249,7 +249,8 @@ def make_engine(embedder: "ElmoEmbedder", options: EngineOptions) -> Iterator[En
 
     # Raises
 
-    `ConfigurationError` if no cluster answers at the address, or this process is connected already.
+    `ConfigurationError` if Ray cannot start, no cluster answers at the address, or this process is connected
+    already.
     """
     if not options.is_ray:
         yield LocalEngine(embedder)
@@ -269,7 +270,7 @@ def make_engine(embedder: "ElmoEmbedder", options: EngineOptions) -> Iterator[En
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigurationError(
-            f"--engine ray: Ray cannot start here ({error}). Leave it out to run in this process."
+            f"--engine ray: Ray cannot start here ({error}). Leave out --engine to run in this process."
             if address is None
             else f"--ray-address: cannot connect to a Ray cluster at {address} ({error}). Start one with "
             "`ray start --head`, or leave out the address to run on this machine."

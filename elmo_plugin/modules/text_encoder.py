@@ -49,12 +49,13 @@ class PlacedElmo(torch.nn.Module, FromParams):
     serialization_dir : `str`, optional
         Set by AllenNLP, see `Elmo`.
     elmo
-        The other arguments of `Elmo`.
+        The other arguments of `Elmo`, but `num_output_representations` and `keep_sentence_boundaries`, which
+        follow from the placement, and `vocab_to_cache` and `module`.
 
     # Raises
 
-    `ConfigurationError` for an unknown `placement`; for an unknown key of the config, unless the placement is
-    `none`; and for a dropout that is not between 0 and 1.
+    `ConfigurationError` for an unknown `placement`; for one of these four arguments; for an unknown key of
+    the config, unless the placement is `none`; and for a dropout that is not between 0 and 1.
     """
 
     def __init__(

@@ -185,7 +185,7 @@ def base_config(settings: Settings) -> Dict[str, Any]:
         callback
         for callback in trainer.get("callbacks") or []
         if callback != _PROGRESS
-        and not (isinstance(callback, dict) and callback["type"] == _PROGRESS)
+        and not (isinstance(callback, dict) and callback.get("type") == _PROGRESS)
     ]
     trainer["callbacks"] = [*others, {"type": _PROGRESS}]
     return config

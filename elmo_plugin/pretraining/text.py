@@ -56,8 +56,8 @@ class PreparedText:
             "text": f"{self.train_words:,} words in {self.train_sentences:,} sentences",
             "held out": f"{self.heldout_words:,} words in {self.heldout_sentences:,} sentences, "
             f"{self.heldout_from}",
-            "vocabulary": f"{self.vocabulary_words:,} words, which are {self.coverage:.1%} of the text "
-            f"({self.distinct_words:,} distinct words); others are predicted as {SPECIALS[2]}",
+            "vocabulary": f"{self.vocabulary_words:,} words, which are {self.coverage:.1%} of the text; "
+            f"it has {self.distinct_words:,} distinct words; others are predicted as {SPECIALS[2]}",
         }
 
 

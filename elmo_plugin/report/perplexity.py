@@ -31,7 +31,8 @@ _PERPLEXITIES = [f"{way}{when}" for way in _DIRECTIONS for when in ("before", "a
 _NOTE = (
     "Perplexity on held-out text of the task: exact, over the whole vocabulary, the mean of both directions. "
     "After: at the end of the best epoch, the mean over seeds. std: of the sample, over seeds. Repeated "
-    "sentences are removed. Minutes: of training and validation."
+    "sentences, and held-out sentences that are in the training text, are removed. Minutes: of training and "
+    "validation."
 )
 
 

@@ -1,7 +1,7 @@
 """What a frozen biLM keeps of words and sentences."""
 
 import random
-from typing import Any, Callable, List
+from typing import Any, List
 
 import pytest
 import torch
@@ -20,8 +20,6 @@ CHARACTER_IDS = batch_to_ids(SENTENCES)
 # of two layers; values reach about 10.
 TERMS = 24 + 24 + 24 + 2 * 9 * (6 + 6 + 20)
 SCALE = 10.0
-
-Make = Callable[..., FrozenBiLM]
 
 
 class CountingEncoder:

@@ -12,7 +12,6 @@ from elmo_plugin.bilm import lstm as lstm_module
 from elmo_plugin.bilm import steps
 from elmo_plugin.bilm.batch import Packing
 from elmo_plugin.bilm.lstm import ProjectedLSTM, run_directions
-from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.bilm.simd.library import best_unit, unit_of_modules, unsupported_reason
 from elmo_plugin.bilm.steps import LayerInput, LayerOutput
 from tests.bilm.runners_test import UNITS
@@ -176,13 +175,14 @@ def test_in_bfloat16_cpp_rounds_what_it_multiplies(
     assert num_equal >= NUM_SEEDS / 4
 
 
-def test_cpp_runs_float32_on_cpus_and_bfloat16_where_the_processor_multiplies_it() -> None:
+def test_cpp_runs_float32_on_cpus_and_bfloat16_where_it_multiplies_it() -> None:
     unit = best_unit()
     if unsupported_reason(unit) is not None:
         pytest.skip("No library is compiled for a vector unit of this processor.")
     weight = torch.zeros(1, 1)
     assert unit_of_modules(weight) == unit
-    assert unit_of_modules(weight, torch.bfloat16) == (unit if has_bfloat16_products() else None)
+    multiplies = unit in ("amx", "avx512_bf16")
+    assert unit_of_modules(weight, torch.bfloat16) == (unit if multiplies else None)
     assert unit_of_modules(weight, torch.float16) is None
     assert unit_of_modules(weight.double(), torch.float64) is None
     assert unit_of_modules(weight.to("meta")) is None

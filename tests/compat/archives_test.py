@@ -172,27 +172,28 @@ def test_a_damaged_archive_is_one_error_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    "error, expected, message",
+    "error, message",
     [
         (
             torch.OutOfMemoryError("CUDA out of memory"),
-            ConfigurationError,
             "^x.tar.gz: the memory of GPU -1 is full .OutOfMemoryError: CUDA out of memory.",
         ),
-        (OSError(errno.ENOSPC, "No space left on device"), OSError, "No space left on device"),
-        (OSError(errno.EIO, "I/O"), ConfigurationError, "x.tar.gz: cannot be loaded as an archive"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "x.tar.gz: there is no room to unpack it in",
+        ),
+        (OSError(errno.EIO, "I/O"), "x.tar.gz: cannot be loaded as an archive"),
     ],
 )
 def test_full_memory_or_disk_is_no_damage(
-    error: Exception, expected: type, message: str, monkeypatch: pytest.MonkeyPatch
+    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*arguments: Any) -> None:
         raise error
 
     monkeypatch.setattr(archives, "load_archive", fail)
-    with pytest.raises(expected, match=message) as raised:
+    with pytest.raises(ConfigurationError, match=message):
         opened_archive("x.tar.gz")
-    assert type(raised.value) is expected
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,9 @@ def test_a_cluster_that_does_not_answer_or_start_is_named(monkeypatch: pytest.Mo
     def refuse(**arguments: Any) -> None:
         raise ConnectionError("refused")
 
-    monkeypatch.setattr(pytest.importorskip("ray"), "init", refuse)
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
     match = r"--ray-address: cannot connect to a Ray cluster at 10\.0\.0\.1:6379 \(refused\)"
     options = EngineOptions("ray", ray_address="10.0.0.1:6379")
     with pytest.raises(ConfigurationError, match=match), make_engine(None, options):

@@ -191,6 +191,7 @@ class TestBadConfig:
                 r"elmo\.keep_sentence_boundaries is in the config",
             ),
             ({"vocab_to_cache": ["a"]}, r"elmo\.vocab_to_cache is in the config, expected it left"),
+            ({"module": None}, r"elmo\.module is in the config, expected it left out"),
         ],
     )
     def test_a_wrong_value_or_key_of_elmo_is_an_error(

@@ -293,7 +293,7 @@ def test_a_bad_line_is_answered_with_an_error_and_stops_no_other(
     input_file.write_text("\n".join(lines) + "\n")
     run_predict(
         *(trained / "model.tar.gz", input_file, "--output-file", output_file),
-        *("--batch-size", 3, "--silent"),
+        *("--batch-size", 2, "--silent"),
     )
     outputs = [json.loads(line) for line in output_file.read_text().splitlines()]
     assert len(outputs) == len(lines)

@@ -58,7 +58,7 @@ class SIMDRunner(Runner):
         precision: str,
         unit: Optional[str] = None,
     ) -> "SIMDRunner":
-        """As `Runner.prepare`, for a vector unit: by default the processor's fastest."""
+        """As `Runner.prepare`, for a vector unit: by default the fastest that runs here."""
         unit = unit or cast(str, best_unit())
         encode = frozen_encoder(encoder, lambda one: PanelEncoder(one, precision, unit))
         return cls(unit, encode, [PanelLayer(layer, precision, unit) for layer in layers])

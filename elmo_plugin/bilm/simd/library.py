@@ -10,7 +10,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
+from elmo_plugin.bilm.processor import processor_features
 from elmo_plugin.bilm.threads import openmp_functions
 from elmo_plugin.errors import warn_once
 
@@ -26,6 +26,7 @@ class VectorUnit(NamedTuple):
     name: str  # of the library: `_NAME.so`
     machines: Tuple[str, ...]  # as `platform.machine()` names them
     features: Tuple[str, ...]  # what the processor must have, as Linux names it
+    multiplies_bfloat16: bool = False  # the others store it, and multiply float32
 
 
 _X86 = ("x86_64",)
@@ -34,8 +35,8 @@ _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")
 
 # Fastest first. setup.py has the compiler's flags of each.
 VECTOR_UNITS = (
-    VectorUnit("amx", _X86, (*_AVX512, "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8")),
-    VectorUnit("avx512_bf16", _X86, (*_AVX512, "avx512_vnni", "avx512_bf16")),
+    VectorUnit("amx", _X86, (*_AVX512, "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8"), True),
+    VectorUnit("avx512_bf16", _X86, (*_AVX512, "avx512_vnni", "avx512_bf16"), True),
     VectorUnit("avx512_vnni", _X86, (*_AVX512, "avx512_vnni")),
     VectorUnit("avx512", _X86, _AVX512),
     VectorUnit("avx2", _X86, ("avx2", "fma")),
@@ -96,12 +97,13 @@ def unit_of_modules(tensor: Tensor, product_type: torch.dtype = torch.float32) -
     """
     if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
         return None
-    if product_type != torch.float32 and not (
-        product_type == torch.bfloat16 and has_bfloat16_products()
-    ):
-        return None
     unit = best_unit()
-    return unit if unsupported_reason(unit) is None else None
+    if unsupported_reason(unit) is not None:
+        return None
+    product_types = {torch.float32}
+    if next(one for one in VECTOR_UNITS if one.name == unit).multiplies_bfloat16:
+        product_types.add(torch.bfloat16)
+    return unit if product_type in product_types else None
 
 
 @functools.cache

@@ -8,7 +8,7 @@
   },
 
   // What an experiment on such files is trained and measured on. The epoch is kept that is the best on dev by `metric`;
-  // training ends after `patience` epochs that are not better, null for never.
+  // training ends after `patience` epochs that are not better, null for never. Without dev, the last epoch is kept.
   experiment(data, seed, num_epochs, patience, metric):: {
     random_seed: seed,
     numpy_seed: seed,
