@@ -72,6 +72,23 @@ TINY_OPTIONS = BiLMOptions(
 )
 
 
+# Values in such biLMs reach about this.
+SCALE = 10.0
+
+
+def terms_of(num_steps: int) -> int:
+    """
+    Return the sums on the way to a vector of `TINY_OPTIONS`: encoder, highway and projection; gates and
+    projections of each step, of a sentence with its marks, in two layers.
+    """
+    return 24 + 24 + 24 + 2 * num_steps * (6 + 6 + 20)
+
+
+def roundings_of(num_steps: int) -> int:
+    """Return the roundings to a low precision on the same way."""
+    return 1 + 1 + 1 + 2 * num_steps * 2
+
+
 def with_encoder(options: BiLMOptions, **changes: Any) -> BiLMOptions:
     """Return options with some sizes of the character encoder changed."""
     return replace(options, encoder=replace(options.encoder, **changes))

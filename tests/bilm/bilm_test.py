@@ -19,12 +19,15 @@ from elmo_plugin.errors import ConfigurationError
 from tests.bilm.slow_bilm import SlowBiLM
 from tests.closeness import assert_close
 from tests.conftest import (
+    SCALE,
     SENTENCES,
     TINY_OPTIONS,
     BiLMFiles,
     allennlp_elmo,
     of_allennlp,
     randomize,
+    roundings_of,
+    terms_of,
     with_encoder,
 )
 
@@ -33,9 +36,7 @@ WriteBiLM = Callable[..., BiLMFiles]
 # Documented, in values and gradients: docs/from_allennlp.md, "What differs". For a slow loop in float64 too.
 ACCURACY = 1e-5
 
-# The sums on the way to a vector of `TINY_OPTIONS`: encoder, highway and projection; gates and projections of
-# the 9 steps of the longest sentence, in each of two layers.
-TERMS = 24 + 24 + 24 + 2 * 9 * (6 + 6 + 20)
+TERMS = terms_of(9)  # of the longest sentence
 
 # Shapes that AllenNLP can load (it requires skip connections), each varying something.
 SHAPES = {
@@ -300,8 +301,7 @@ class TestFrozen:
                 low = bilm(character_ids)["activations"]
             found, exact = torch.stack(low).float(), torch.stack(expected)
             assert not torch.equal(found, exact)
-            # Highway, projection and its sum with the marks; gates and projections of 9 steps of two layers.
-            assert_close(found, exact, TERMS, 10.0, dtype, roundings=3 + 2 * 2 * 9)
+            assert_close(found, exact, TERMS, SCALE, dtype, roundings_of(9))
 
 
 def wrong_ids(place: Any, value: int) -> Tensor:

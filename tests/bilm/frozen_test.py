@@ -28,14 +28,18 @@ from elmo_plugin.bilm.steps import LayerOutput
 from elmo_plugin.bilm.weights import WeightFile
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
+from tests.conftest import (
+    SCALE,
+    SENTENCES,
+    TINY_OPTIONS,
+    BiLMFiles,
+    randomize,
+    terms_of,
+)
 
 CHARACTER_IDS = batch_to_ids(SENTENCES)
 
-# The sums on the way to a vector: encoder, highway, projection, and 9 steps of gates and projections in each
-# of two layers; values reach about 10.
-TERMS = 24 + 24 + 24 + 2 * 9 * (6 + 6 + 20)
-SCALE = 10.0
+TERMS = terms_of(9)
 
 Make = Callable[..., FrozenBiLM]
 

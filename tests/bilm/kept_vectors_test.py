@@ -12,14 +12,17 @@ from torch import Tensor
 from elmo_plugin import FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm.kept_vectors import SentenceActivations, WordVectors
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
+from tests.conftest import (
+    SCALE,
+    SENTENCES,
+    TINY_OPTIONS,
+    BiLMFiles,
+    terms_of,
+)
 
 CHARACTER_IDS = batch_to_ids(SENTENCES)
 
-# The sums on the way to a vector: encoder, highway, projection, and 9 steps of gates and projections in each
-# of two layers; values reach about 10.
-TERMS = 24 + 24 + 24 + 2 * 9 * (6 + 6 + 20)
-SCALE = 10.0
+TERMS = terms_of(9)
 
 
 class CountingEncoder:

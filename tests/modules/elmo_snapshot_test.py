@@ -16,15 +16,21 @@ from elmo_plugin import BiLM, Elmo, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.frozen import CurrentSnapshot
 from tests.closeness import assert_close
-from tests.conftest import TINY_OPTIONS, BiLMFiles, of_allennlp, randomize, with_encoder
+from tests.conftest import (
+    SCALE,
+    TINY_OPTIONS,
+    BiLMFiles,
+    of_allennlp,
+    randomize,
+    roundings_of,
+    terms_of,
+    with_encoder,
+)
 
 CHARACTER_IDS = batch_to_ids([["The", "naïve", "日本語"], ["the"], [], ["The", "x" * 80]])
 MARKS = batch_to_ids([["<S>", "</S>"]])[0]
 
-# The sums on the way to a vector: encoder, highway, projection, and 7 steps of gates and projections in each
-# of two layers; values reach about 10.
-TERMS = 24 + 24 + 24 + 2 * 7 * (6 + 6 + 20)
-SCALE = 10.0
+TERMS = terms_of(7)
 
 # Fused ones and AllenNLP's change parameters without raising their `_version`.
 OPTIMIZERS: Dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
@@ -61,7 +67,7 @@ def assert_up_to_date(elmo: Elmo, dtype: torch.dtype = torch.float32) -> None:
     with torch.no_grad():
         expected = torch.stack(module_activations(elmo.bilm))
     # Encoder, highway, projection, and two products in each step of each layer.
-    roundings = 3 + 2 * 2 * 7
+    roundings = roundings_of(7)
     for _ in range(2):
         assert_close(layers_of(elmo).float(), expected, TERMS, SCALE, dtype, roundings)
 
@@ -367,7 +373,7 @@ class TestModesOfTorch:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             ours = layers_of(elmo).float()
         assert not torch.equal(ours, expected)
-        assert_close(ours, expected, TERMS, SCALE, torch.bfloat16, roundings=3 + 2 * 2 * 9)
+        assert_close(ours, expected, TERMS, SCALE, torch.bfloat16, roundings=roundings_of(7))
 
     def test_autocast_does_not_change_what_precision_says(self, bilm_files: BiLMFiles) -> None:
         elmo = new_elmo(bilm_files, precision="int8")

@@ -14,11 +14,14 @@ from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
 from tests.conftest import (
+    SCALE,
     SENTENCES,
     TINY_OPTIONS,
     BiLMFiles,
     allennlp_elmo,
     of_allennlp,
+    roundings_of,
+    terms_of,
     with_encoder,
 )
 
@@ -183,10 +186,8 @@ def test_the_top_layer_only_is_the_last_layer_times_a_trainable_gamma(
     character_ids = batch_to_ids(SENTENCES)
     top = elmo.bilm(character_ids)["activations"][-1]
     representation = elmo(character_ids)["elmo_representations"][0]
-    # The snapshot beside the modules: encoder, highway and projection; gates and projections of 9 steps
-    # in two layers; the mix.
-    terms = 24 + 24 + 24 + 2 * 9 * (6 + 6 + 20) + 3
-    assert_close(representation[0], 2 * top[0, 1:-1], terms)
+    # The snapshot beside the modules, and the mix.
+    assert_close(representation[0], 2 * top[0, 1:-1], terms_of(9) + 3)
     trained = {name for name, p in elmo.named_parameters() if p.requires_grad}
     assert trained == {"scalar_mix_0.gamma"}
 
@@ -301,8 +302,7 @@ def test_settings_of_inference_reach_the_snapshot(
         theirs = exact(batch_to_ids(SENTENCES))["elmo_representations"][0]
         assert not torch.equal(ours, theirs)
         steps = max(map(len, SENTENCES)) + 2
-        terms = 24 + 24 + 24 + 2 * steps * (6 + 6 + 20)
-        assert_close(ours, theirs, terms, 10.0, precision, roundings=3 + 2 * 2 * steps)
+        assert_close(ours, theirs, terms_of(steps) + 3, SCALE, precision, roundings_of(steps))
 
 
 class TestOnlyASnapshot:

@@ -15,7 +15,11 @@ from elmo_plugin.bilm.model_files import ORIGINAL_MODEL
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo_token_embedder import ElmoCharacterIdsIndexer
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES, BiLMFiles
+from tests.conftest import (
+    SENTENCES,
+    BiLMFiles,
+    terms_of,
+)
 
 # docs/from_allennlp.md, "What differs".
 ALLENNLP_ACCURACY = 1e-5
@@ -59,9 +63,7 @@ def test_a_namespace_of_the_vocabulary_is_cached(bilm_files: BiLMFiles) -> None:
     )
     character_ids = batch_to_ids([list("abc")])
     by_words = embedder(torch.ones_like(character_ids), word_ids)
-    # Encoder, highway and projection; gates and projections of 5 steps in two layers; the mix.
-    terms = 24 + 24 + 24 + 2 * 5 * (6 + 6 + 20) + 3
-    assert_close(by_words, embedder(character_ids), terms)
+    assert_close(by_words, embedder(character_ids), terms_of(5) + 3)  # and the mix
 
 
 @pytest.mark.parametrize(
