@@ -25,7 +25,8 @@ CHECKSUM_KEY = "weights_sha256"
 
 # What AllenNLP calls a state dict in an unpacked archive, and in a training folder.
 ARCHIVED_WEIGHTS = "weights.th"
-WEIGHTS_NAMES = (ARCHIVED_WEIGHTS, "best.th")
+BEST_NAME = "best.th"
+WEIGHTS_NAMES = (ARCHIVED_WEIGHTS, BEST_NAME)
 
 # AllenNLP's names of the parameters of a character encoder, and ours.
 _RENAMED = (

@@ -237,7 +237,9 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror is not None:
         # Without "[Errno 2]".
         return ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
-    return str(error) or "memory ran out. Free some, or give smaller input."
+    if isinstance(error, MemoryError) and not error.args:
+        return "memory ran out. Free some, or give smaller input."
+    return str(error)
 
 
 def _user_errors() -> Tuple[Any, ...]:

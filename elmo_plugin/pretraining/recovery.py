@@ -15,6 +15,7 @@ from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import Checkpointer, GradientDescentTrainer, TrainerCallback
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
+from elmo_plugin.bilm.checkpoints import BEST_NAME
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.tensors import save_tensors
@@ -24,8 +25,6 @@ logger = logging.getLogger(__name__)
 
 # In glibc's malloc.h: how many tensors have memory of their own, and how much free memory is too much.
 M_MMAP_MAX, M_TRIM_THRESHOLD = -4, -1
-
-BEST_NAME = "best.th"  # AllenNLP's
 
 
 @TrainerCallback.register("elmo_bilm_state")

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional
 import numpy
 from allennlp.data import Instance
 
+from elmo_plugin.bilm.checkpoints import BEST_NAME
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.modules.scalar_mix import ScalarMix
@@ -20,7 +21,6 @@ from elmo_plugin.tasks.metrics import Counts
 # In the folder of a run, which is removed when it is trained again.
 COUNTS_NAME = "item_counts.json"
 
-_WEIGHTS_NAME = "best.th"  # AllenNLP's
 _NUM_RESAMPLES = 2000
 _SEED = 0
 # Adjacent instances with the same value of the first of these in their metadata are one item: the questions
@@ -40,7 +40,7 @@ def item_counts(folder: RunFolder, metric: str) -> Optional[numpy.ndarray]:
     """
     path = folder.path / COUNTS_NAME
     if not path.exists():
-        if not (folder.path / _WEIGHTS_NAME).is_file():
+        if not (folder.path / BEST_NAME).is_file():
             return None
         logger.info("%s: counting test items, on the CPU.", folder.path.name)
         with replaced_file(path) as partial_file:

@@ -9,12 +9,12 @@
 local elmo = import 'lib/elmo.libsonnet';
 local squad = import 'lib/squad.libsonnet';
 
-// The layers of all passages are kept in memory: the process takes 4.7 GB.
 local file(name) = std.extVar('SQUAD_DATA') + '/' + name;
 local reader = { token_indexers: elmo.indexers };
 
 squad.experiment(
   data={ train: [file('train-v1.1.json'), file('dev-v1.1.json')] },
+  // The layers of all passages are kept in memory: the process takes 4.7 GB.
   elmo_part=elmo.part('both', bilm=elmo.named(std.extVar('ELMO')), dropout=0.2) { sentence_cache_mb: 4000 },
   word_vectors=null,
   rnn_size=60,

@@ -14,12 +14,12 @@
 local elmo = import 'lib/elmo.libsonnet';
 local srl = import 'lib/srl.libsonnet';
 
-// The layers of all sentences are kept in memory: the process takes 3.7 GB.
 local file(name) = std.extVar('SRL_DATA') + '/' + name;
 local reader = { token_indexers: elmo.indexers, with_all_sentences: true };
 
 srl.experiment(
   data={ train: [file('train.gold_conll'), file('dev.gold_conll')], test: file('test.gold_conll') },
+  // The layers of all sentences are kept in memory: the process takes 3.7 GB.
   elmo_part=elmo.part('input', bilm=elmo.named(std.extVar('ELMO')), dropout=0.2) { sentence_cache_mb: 3000 },
   word_vectors=null,
   predicate_dim=50,

@@ -28,14 +28,7 @@ from elmo_plugin.bilm.steps import LayerOutput
 from elmo_plugin.bilm.weights import WeightFile
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
-from tests.conftest import (
-    SCALE,
-    SENTENCES,
-    TINY_OPTIONS,
-    BiLMFiles,
-    randomize,
-    terms_of,
-)
+from tests.conftest import SCALE, SENTENCES, TINY_OPTIONS, BiLMFiles, randomize, terms_of
 
 CHARACTER_IDS = batch_to_ids(SENTENCES)
 

@@ -12,13 +12,7 @@ from torch import Tensor
 from elmo_plugin import FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm.kept_vectors import SentenceActivations, WordVectors
 from tests.closeness import assert_close
-from tests.conftest import (
-    SCALE,
-    SENTENCES,
-    TINY_OPTIONS,
-    BiLMFiles,
-    terms_of,
-)
+from tests.conftest import SCALE, SENTENCES, TINY_OPTIONS, BiLMFiles, terms_of
 
 CHARACTER_IDS = batch_to_ids(SENTENCES)
 

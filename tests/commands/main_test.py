@@ -306,3 +306,26 @@ class TestErrors:
             text=True,
         )
         assert process.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (MemoryError(), "memory ran out. Free some"),
+        (MemoryError("Take smaller batches."), "error: Take smaller batches."),
+        (OSError(), "error: \n"),  # not of memory
+    ],
+)
+def test_memory_that_ran_out_is_one_line(
+    error: Exception,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    def fail(options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(main_module.module_of("models"), "run", fail)
+    with pytest.raises(SystemExit, match="2"):
+        main(["models"])
+    assert message in capsys.readouterr().err

@@ -276,7 +276,9 @@ def test_wrong_input_is_refused_with_an_example(trained: Path, predictor: Predic
         assert predictor.example in str(error.value)
 
 
+@pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_bad_line_is_answered_with_an_error_and_stops_no_other(
+    batch_size: int,
     trained: Path,
     predictor: Predictor,
     inputs: List[Dict[str, Any]],
@@ -293,7 +295,7 @@ def test_a_bad_line_is_answered_with_an_error_and_stops_no_other(
     input_file.write_text("\n".join(lines) + "\n")
     run_predict(
         *(trained / "model.tar.gz", input_file, "--output-file", output_file),
-        *("--batch-size", 2, "--silent"),
+        *("--batch-size", batch_size, "--silent"),
     )
     outputs = [json.loads(line) for line in output_file.read_text().splitlines()]
     assert len(outputs) == len(lines)

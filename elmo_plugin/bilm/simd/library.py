@@ -58,13 +58,16 @@ def best_unit() -> Optional[str]:
     Return the fastest vector unit that the processor has, of those whose library can be used: compilers do
     not know all. If none can be used, the fastest that it has.
     """
-    units = [unit.name for unit in VECTOR_UNITS if missing_features(unit) == ()]
-    for number, unit in enumerate(units):
-        if _library_problem(unit) is None:
-            if number > 0:
-                warn_once(logger, f"ELMo runs on {unit}: {_library_problem(units[0])}.")
-            return unit
-    return units[0] if units else None
+    units = (unit.name for unit in VECTOR_UNITS if missing_features(unit) == ())
+    fastest = next(units, None)
+    problem = None if fastest is None else _library_problem(fastest)
+    if problem is None:
+        return fastest
+    for slower in units:
+        if _library_problem(slower) is None:
+            warn_once(logger, f"ELMo runs on {slower}: {problem}.")
+            return slower
+    return fastest
 
 
 def unsupported_reason(name: Optional[str]) -> Optional[str]:
@@ -74,7 +77,7 @@ def unsupported_reason(name: Optional[str]) -> Optional[str]:
             "simd needs Linux and an x86-64 processor with AVX2, which ELMO_CPU_CAPABILITY must not hide, or "
             "an ARM processor of 64 bits"
         )
-    unit = next(unit for unit in VECTOR_UNITS if unit.name == name)
+    unit = _unit_of(name)
     missing = missing_features(unit)
     if missing is None:
         return f"{name} is for {unit.machines[0]} processors, and this is {platform.machine()}"
@@ -97,13 +100,17 @@ def unit_of_modules(tensor: Tensor, product_type: torch.dtype = torch.float32) -
     """
     if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
         return None
-    unit = best_unit()
-    if unsupported_reason(unit) is not None:
+    if product_type not in (torch.float32, torch.bfloat16):
         return None
-    product_types = {torch.float32}
-    if next(one for one in VECTOR_UNITS if one.name == unit).multiplies_bfloat16:
-        product_types.add(torch.bfloat16)
-    return unit if product_type in product_types else None
+    name = best_unit()
+    if name is None or unsupported_reason(name) is not None:
+        return None
+    can_multiply = product_type == torch.float32 or _unit_of(name).multiplies_bfloat16
+    return name if can_multiply else None
+
+
+def _unit_of(name: str) -> VectorUnit:
+    return next(unit for unit in VECTOR_UNITS if unit.name == name)
 
 
 @functools.cache
