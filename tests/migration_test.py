@@ -15,6 +15,7 @@ from allennlp.data import DatasetReader, Vocabulary
 from allennlp.data.batch import Batch
 from allennlp.models import Model, load_archive
 
+from tests.closeness import assert_accurate
 from tests.conftest import BiLMFiles
 
 TAGGED = [
@@ -33,9 +34,6 @@ PARAGRAPH = {
         ]
     ],
 }
-
-# Promised in values and in gradients, against AllenNLP's `Elmo`.
-ACCURACY = 1e-5
 
 
 def embedders(files: BiLMFiles, **arguments: Any) -> Dict[str, Any]:
@@ -145,9 +143,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
         for a, b in zip(ours, theirs, strict=True):
             assert_same(a, b)
     elif hasattr(ours, "dtype") or isinstance(ours, float):
-        torch.testing.assert_close(
-            torch.as_tensor(ours), torch.as_tensor(theirs), rtol=0, atol=ACCURACY
-        )
+        assert_accurate(ours, theirs)
     else:
         assert ours == theirs
 

@@ -17,7 +17,7 @@ from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.errors import ConfigurationError
 from tests.bilm.slow_bilm import SlowBiLM
-from tests.closeness import assert_close
+from tests.closeness import assert_accurate, assert_close
 from tests.conftest import (
     SCALE,
     SENTENCES,
@@ -32,9 +32,6 @@ from tests.conftest import (
 )
 
 WriteBiLM = Callable[..., BiLMFiles]
-
-# Documented, in values and gradients: docs/from_allennlp.md, "What differs". For a slow loop in float64 too.
-ACCURACY = 1e-5
 
 TERMS = terms_of(9)  # of the longest sentence
 
@@ -56,11 +53,6 @@ SHAPES = {
         projection_dim=16,
     ),
 }  # fmt: skip
-
-
-def largest_difference(ours: List[Tensor], theirs: List[Tensor]) -> float:
-    assert [tensor.shape for tensor in ours] == [tensor.shape for tensor in theirs]
-    return max(float((a - b).detach().abs().max()) for a, b in zip(ours, theirs))
 
 
 def allennlp_bilm(files: BiLMFiles, **kwargs: Any) -> torch.nn.Module:
@@ -89,7 +81,7 @@ def test_values_equal_those_of_allennlp(shape: str, write_bilm: WriteBiLM) -> No
     character_ids = batch_to_ids(SENTENCES)
     ours, theirs = BiLM.from_files(*files)(character_ids), allennlp_bilm(files)(character_ids)
     assert torch.equal(ours["mask"], theirs["mask"])
-    assert largest_difference(ours["activations"], theirs["activations"]) < ACCURACY
+    assert_accurate(ours["activations"], theirs["activations"])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -116,7 +108,7 @@ def check_gradients(files: BiLMFiles, sentences: List[List[str]]) -> Tensor:
     ours = BiLM.from_files(*files).requires_grad_(True)
     theirs = allennlp_bilm(files, requires_grad=True)
     outputs = [torch.stack(bilm(character_ids)["activations"]) for bilm in (ours, theirs)]
-    assert float((outputs[0] - outputs[1]).detach().abs().max()) < ACCURACY
+    assert_accurate(*outputs)
     for activations in outputs:
         weights = torch.linspace(-1, 1, activations.numel()).view_as(activations)
         (activations * weights).mean().backward()
@@ -129,7 +121,7 @@ def check_gradients(files: BiLMFiles, sentences: List[List[str]]) -> Tensor:
     our_gradients = {name: p.grad for name, p in ours.named_parameters()}
     assert our_gradients.keys() == their_gradients.keys()
     for name, gradient in our_gradients.items():
-        assert float((gradient - their_gradients[name]).abs().max()) < ACCURACY, name
+        assert_accurate(gradient, their_gradients[name])
         # Where no word exceeds 0 before a relu, there is no gradient.
         assert gradient.any() or name.startswith("character_encoder."), name
     return outputs[0].detach()
@@ -153,7 +145,7 @@ def test_values_equal_those_of_a_slow_loop(options: BiLMOptions, write_bilm: Wri
     for row, expected in enumerate(slow_activations(files, [SENTENCES])[0]):
         ours = torch.stack(output["activations"])[:, row]
         length = expected.size(1)
-        assert float((ours[:, :length] - expected).abs().max()) < ACCURACY
+        assert_accurate(ours[:, :length], expected)
         assert not ours[:, length:].any()
 
 
@@ -167,7 +159,7 @@ def test_stateful_batches_equal_a_slow_loop_that_carries_states(write_bilm: Writ
         activations = torch.stack(bilm(batch_to_ids(batch))["activations"])
         for row, row_expected in enumerate(expected):
             ours = activations[:, row, : row_expected.size(1)]
-            assert float((ours - row_expected).abs().max()) < ACCURACY
+            assert_accurate(ours, row_expected)
 
 
 def test_carried_states_follow_a_cast(bilm_files: BiLMFiles) -> None:
@@ -369,7 +361,7 @@ def test_serves_as_the_module_of_allennlps_elmo(bilm_files: BiLMFiles) -> None:
     whole = allennlp_elmo(bilm_files, 1, dropout=0.0)
     assert theirs.get_output_dim() == 12
     ours, expected = (elmo(character_ids)["elmo_representations"] for elmo in (theirs, whole))
-    assert largest_difference(ours, expected) < ACCURACY
+    assert_accurate(ours, expected)
 
 
 def test_a_row_that_has_diverged_can_be_reset() -> None:

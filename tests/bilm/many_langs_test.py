@@ -14,14 +14,12 @@ import torch
 from elmo_plugin import BiLM, Elmo, ElmoEmbedder, SentenceScorer, batch_to_ids
 from elmo_plugin.bilm.options import BiLMOptions, ManyLangsEncoderOptions
 from elmo_plugin.errors import ConfigurationError, warn_once
-from tests.closeness import assert_close
+from tests.closeness import assert_accurate, assert_close
 from tests.conftest import of_allennlp
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "bilm" / "many_langs"
 MODELS = ("both", "characters", "words")
 SENTENCES = [line.split() for line in (FIXTURES / "sentences.txt").read_text("utf-8").splitlines()]
-# Documented in docs/other_languages.md, in float32.
-ACCURACY = 1e-5
 
 
 @pytest.fixture
@@ -33,13 +31,6 @@ def folder(tmp_path: Path) -> Path:
 def expected_vectors(name: str) -> List[numpy.ndarray]:
     with numpy.load(FIXTURES / name / "vectors.npz") as stored:
         return list(stored.values())
-
-
-def assert_accurate(found: Any, expected: Any) -> None:
-    """Check the documented accuracy."""
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected):
-        numpy.testing.assert_allclose(one, other, rtol=0, atol=ACCURACY)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -14,12 +14,11 @@ from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm import program as program_module
 from elmo_plugin.bilm.program import OLDEST_TORCH, export_program
 from elmo_plugin.errors import ConfigurationError
+from tests.closeness import assert_accurate
 from tests.conftest import FIXTURES, SENTENCES, TINY_OPTIONS, randomize, with_encoder
 from tests.markdown_blocks import code_blocks
 
 PAGE = FIXTURES.parent / "docs" / "export.md"
-# Documented in docs/export.md.
-ACCURACY = 1e-5
 BATCHES: List[List[List[str]]] = [
     SENTENCES,
     [["one"]],
@@ -46,7 +45,7 @@ def check(run: Callable[[torch.Tensor], Dict[str, Any]], bilm: BiLM) -> None:
     for batch in BATCHES:
         activations, mask = embedder.batch_to_embeddings(batch)
         outputs = run(batch_to_ids(batch))
-        torch.testing.assert_close(outputs["activations"], activations, rtol=0, atol=ACCURACY)
+        assert_accurate(outputs["activations"], activations)
         assert torch.equal(outputs["mask"], mask)
 
 

@@ -16,12 +16,10 @@ from allennlp.commands import main
 from elmo_plugin import ElmoEmbedder, batch_to_ids
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
+from tests.closeness import assert_accurate
 from tests.conftest import BiLMFiles as TinyBiLMFiles
 
 LINES = ["The naïve cat .", "Hi", "a b a", "Hi"]
-
-# Documented, of sentences in any batch: `ElmoEmbedder`.
-ACCURACY = 1e-5
 
 Run = Callable[..., Dict[str, Any]]
 
@@ -57,7 +55,7 @@ def run(command: Run, bilm_files: TinyBiLMFiles) -> Run:
 
 def check_vectors(datasets: Dict[str, Any], expected: List[Any]) -> None:
     for number, array in enumerate(expected):
-        numpy.testing.assert_allclose(datasets[str(number)], array, rtol=0, atol=ACCURACY)
+        assert_accurate(datasets[str(number)], array)
 
 
 @pytest.mark.parametrize("choice", ["all", "top", "average"])
@@ -119,7 +117,7 @@ class TestFurtherFlags:
         embedder = ElmoEmbedder(*bilm_files)
         expected = [embedder.embed_sentence(line.split(), "first-last")[-1] for line in LINES]
         found = numpy.load("out.npy/vectors.npy")
-        numpy.testing.assert_allclose(found, numpy.stack(expected), rtol=0, atol=ACCURACY)
+        assert_accurate(found, numpy.stack(expected))
 
 
 def test_a_full_disk_is_one_line(

@@ -10,12 +10,10 @@ from elmo_plugin import SentenceScorer
 from elmo_plugin.commands.main import main
 from elmo_plugin.embedding.scoring import ScoreTotals
 from elmo_plugin.errors import ConfigurationError
+from tests.closeness import DOCUMENTED_ACCURACY
 from tests.embedding.scoring_test import model_folder, scorer
 
 __all__ = ["model_folder", "scorer"]  # fixtures
-
-# Documented, of sentences in any batch: `SentenceScorer`.
-ACCURACY = 1e-5
 
 LINES = ["It was qwertyish .", "He said : it was ___", "It"]
 
@@ -87,7 +85,7 @@ def test_a_file_has_the_same_as_json_lines(run: Run, scorer: SentenceScorer) -> 
         assert content.keys() == {"line", *expected}
         assert content["tokens"] == line.split()
         for word, other in zip(content["words"], expected["words"]):
-            assert word == pytest.approx(other, rel=0, abs=ACCURACY)
+            assert word == pytest.approx(other, rel=0, abs=DOCUMENTED_ACCURACY)
     run("--output", "short.jsonl")
     assert all("words" not in content for content in parsed(Path("short.jsonl").read_text()))
 

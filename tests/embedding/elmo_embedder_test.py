@@ -8,10 +8,8 @@ import torch
 
 from elmo_plugin import ElmoEmbedder, ElmoTokenEmbedder, batch_to_ids
 from elmo_plugin.embedding import elmo_embedder
+from tests.closeness import assert_accurate
 from tests.conftest import SENTENCES, BiLMFiles, allennlp_elmo
-
-# Documented: in any batch (`ElmoEmbedder`), and in comparison with AllenNLP (docs/from_allennlp.md).
-ACCURACY = 1e-5
 
 
 def random_sentences(num_sentences: int) -> List[List[str]]:
@@ -39,12 +37,9 @@ def allennlps_layers(
     return layers
 
 
-def assert_all_close(
-    found: Sequence[numpy.ndarray], expected: Sequence[numpy.ndarray], tolerance: float = ACCURACY
-) -> None:
-    for vectors, expected_vectors in zip(found, expected, strict=True):
-        assert (vectors.shape, vectors.dtype) == (expected_vectors.shape, numpy.float32)
-        numpy.testing.assert_allclose(vectors, expected_vectors, rtol=0, atol=tolerance)
+def assert_all_close(found: Sequence[numpy.ndarray], expected: Sequence[numpy.ndarray]) -> None:
+    assert {vectors.dtype for vectors in found} <= {numpy.dtype("float32")}
+    assert_accurate(found, expected)
 
 
 @pytest.fixture
@@ -173,7 +168,8 @@ class TestConstruction:
         on_gpu = ElmoEmbedder(*bilm_files, cuda_device=0, stateful=stateful)
         assert on_gpu.elmo_bilm.device == torch.device("cuda", 0)
         expected = ElmoEmbedder(*bilm_files, stateful=stateful).embed_batch(SENTENCES)
-        assert_all_close(on_gpu.embed_batch(SENTENCES), expected, tolerance=1e-3)
+        for found, vectors in zip(on_gpu.embed_batch(SENTENCES), expected, strict=True):
+            numpy.testing.assert_allclose(found, vectors, rtol=0, atol=1e-3)
         activations, mask = on_gpu.batch_to_embeddings(SENTENCES)
         assert activations.is_cuda and mask.is_cuda
 

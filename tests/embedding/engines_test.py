@@ -28,6 +28,7 @@ from elmo_plugin.embedding.layers import LayerChoice
 from elmo_plugin.embedding.parts import PartialOutput
 from elmo_plugin.embedding.run import EmbeddedFile
 from elmo_plugin.errors import ConfigurationError
+from tests.closeness import assert_accurate
 from tests.conftest import REPOSITORY, BiLMFiles
 from tests.embedding import run_test
 from tests.embedding.run_test import contents, remove
@@ -36,8 +37,6 @@ from tests.markdown_blocks import code_blocks
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")
 
-# Documented, beside one process: docs/scaling.md.
-ACCURACY = 1e-5
 # Of three kinds of files; a blank line in the first, which is skipped.
 LINES = {
     "a.txt": [" ".join(["word"] * (number % 6 + 1)) + f" no {number}" for number in range(30)],
@@ -116,7 +115,7 @@ class TestRuns:
         for row in rows:
             assert row["tokens"] == row["sentence"].split()
             expected = embedder.embed_sentence(row["tokens"])[-1]
-            numpy.testing.assert_allclose(row["vectors"], expected, rtol=0, atol=ACCURACY)
+            assert_accurate(row["vectors"], expected)
         before = finished_parts("out/*.parquet")
         assert len(before) == 5 + 3 + 2  # of 29, 20 and 10 sentences
         assert sorted(os.listdir()) == ["out", "texts", "workers"]
@@ -356,4 +355,4 @@ def test_the_recipe_with_ray_data(
     for row in rows:
         assert row["text"] == texts[row["id"]]
         expected = embedder.embed_sentence(row["text"].split(), pool="mean").mean(axis=0)
-        numpy.testing.assert_allclose(row["vector"], expected, rtol=0, atol=ACCURACY)
+        assert_accurate(row["vector"], expected)

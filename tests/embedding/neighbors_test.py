@@ -7,10 +7,8 @@ import pytest
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.embedding.neighbors import embed_occurrences, find_occurrences
 from elmo_plugin.embedding.sentences import Sentence
+from tests.closeness import assert_accurate
 from tests.conftest import BiLMFiles
-
-# Documented, of sentences in any batch: `ElmoEmbedder`. Vectors of length 1 are nearer.
-BATCH_ACCURACY = 1e-5
 
 LINES = ["a play by him", "they play and play", "Play on", "a play by him"]
 
@@ -47,7 +45,7 @@ class TestEmbedOccurrences:
             chosen = layers.mean(axis=0) if layer == "average" else layers[layer]
             expected = chosen[occurrence.position]
             expected = expected / numpy.linalg.norm(expected)
-            numpy.testing.assert_allclose(vector, expected, rtol=0, atol=BATCH_ACCURACY)
+            assert_accurate(vector, expected)
 
     def test_equal_sentences_are_embedded_once(
         self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch

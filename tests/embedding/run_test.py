@@ -28,6 +28,7 @@ from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.fail_safe import FailSafeFile
+from tests.closeness import assert_accurate
 from tests.commands.conftest import folder
 from tests.conftest import BiLMFiles
 
@@ -35,8 +36,6 @@ __all__ = ["folder"]  # a fixture
 
 LINES = [f"{'w' * (number % 5 + 1)} " * (number % 4 + 1) + str(number) for number in range(40)]
 NUM_TOKENS = sum(len(line.split()) for line in LINES)
-# Documented: of a sentence in any batch (`ElmoEmbedder`).
-ACCURACY = 1e-5
 SENTENCES_PER_PART, NUM_PARTS = 7, 6
 # Number of bytes of a file that are damaged in turn. For nearly all: ELMO_DAMAGED_BYTES=100000 pytest ...
 NUM_DAMAGED = int(os.environ.get("ELMO_DAMAGED_BYTES", 5))
@@ -148,7 +147,7 @@ def test_states_are_carried_across_parts(bilm_files: BiLMFiles, folder: Path) ->
     embed(embedder, batch_size=3)
     with h5py.File("out") as file:
         for index, vectors in enumerate(expected):
-            numpy.testing.assert_allclose(file[str(index)], vectors, rtol=0, atol=ACCURACY)
+            assert_accurate(file[str(index)][...], vectors)
 
 
 # Of choices of layers only the chosen vectors are kept: the layers of one sentence are in use, and the

@@ -4,7 +4,7 @@ import random
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, List
+from typing import List
 
 import h5py
 import numpy
@@ -28,13 +28,12 @@ from elmo_plugin.pretraining import (
     LMWordVocabulary,
 )
 from elmo_plugin.pretraining.corpus import find_corpus
+from tests.closeness import DOCUMENTED_ACCURACY, assert_accurate
 from tests.conftest import SENTENCES, TINY_OPTIONS, randomize
 
 LM = Path(__file__).parents[2] / "fixtures" / "lm"
 VOCABULARY_FILE = LM / "vocab.txt"
 VOCABULARY = LMVocabulary.from_file(VOCABULARY_FILE)
-# Documented, of the sentence in any batch and of other implementations: `SentenceScorer`.
-ACCURACY = 1e-5
 
 
 def random_softmax() -> LMSoftmax:
@@ -78,10 +77,6 @@ def assert_equal(found: SentenceScore, expected: SentenceScore) -> None:
         assert_accurate(ours, theirs)
 
 
-def assert_accurate(found: Any, expected: Any) -> None:
-    numpy.testing.assert_allclose(found, expected, rtol=0, atol=ACCURACY)
-
-
 def test_perplexities_are_those_of_pretrainings_evaluation_on_whole_sentences(
     tmp_path: Path,
 ) -> None:
@@ -102,7 +97,7 @@ def test_perplexities_are_those_of_pretrainings_evaluation_on_whole_sentences(
     assert totals.num_sentences == 60
     assert totals.num_words + 60 == expected["num_predictions"]
     # An error of a log-probability is a relative one of its exponential.
-    assert found == {name: pytest.approx(expected[name], rel=ACCURACY) for name in found}
+    assert found == {name: pytest.approx(expected[name], rel=DOCUMENTED_ACCURACY) for name in found}
 
 
 @pytest.mark.parametrize(
@@ -164,7 +159,7 @@ def test_best_words_are_those_of_a_slow_loop_over_the_vocabulary(scorer: Sentenc
         assert_accurate(word.backward, backward)
         expected = numpy.exp(forward + backward) / total
         # A relative error of the exponentials: of two log-probabilities, and of as many in the total.
-        assert word.probability == pytest.approx(expected, rel=2 * 2 * ACCURACY)
+        assert word.probability == pytest.approx(expected, rel=2 * 2 * DOCUMENTED_ACCURACY)
 
 
 class TestFiles:

@@ -15,6 +15,7 @@ from sklearn.utils import estimator_checks
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.integrations.sklearn import ElmoSentenceVectors
+from tests.closeness import assert_accurate
 from tests.conftest import BiLMFiles
 
 SENTENCES = [
@@ -25,11 +26,6 @@ SENTENCES = [
     ("It", "rained", "."),
 ]
 TEXTS = ["It rained .", "He slept .", "We won !", "She ran !", "It froze .", "You won !"]
-
-
-def assert_near(found: numpy.ndarray, expected: numpy.ndarray) -> None:
-    """Within what is documented of sentences in any batch: `ElmoEmbedder`."""
-    numpy.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("layer", [0, numpy.int64(2), -1, "average"])
@@ -50,7 +46,7 @@ def test_rows_are_the_pooled_layer_of_each_sentence(
         "first-last": numpy.concatenate([rows[-1, :6], rows[0, 6:]]),
     }
     for row in (vectors[0], vectors[4]):
-        assert_near(row, expected[pool])
+        assert_accurate(row, expected[pool])
 
 
 def test_columns_of_data_frames_and_named_features(bilm_files: BiLMFiles) -> None:
@@ -62,13 +58,13 @@ def test_columns_of_data_frames_and_named_features(bilm_files: BiLMFiles) -> Non
     assert list(features.index) == list(frame.index)
     assert list(vectorizer.get_feature_names_out()) == list(features.columns)
     expected = ElmoSentenceVectors(*bilm_files).transform(numpy.array(TEXTS))
-    assert_near(features.to_numpy(), expected)
+    assert_accurate(features.to_numpy(), expected)
 
 
 def test_spacy_splits_raw_text(bilm_files: BiLMFiles) -> None:
     raw = ElmoSentenceVectors(*bilm_files, tokenizer="spacy").transform(["It  rained."])
     split = ElmoSentenceVectors(*bilm_files).transform(["It rained ."])
-    assert_near(raw, split)
+    assert_accurate(raw, split)
 
 
 def test_it_is_searched_and_cached_in_a_pipeline(bilm_files: BiLMFiles, tmp_path: Path) -> None:
@@ -92,7 +88,7 @@ def test_copies_and_pickles_hold_no_weights(bilm_files: BiLMFiles) -> None:
     assert len(content) < 1500
     for copy in (clone(fitted), pickle.loads(content)):
         assert copy.get_params() == fitted.get_params()
-        assert_near(copy.transform(TEXTS), vectors)
+        assert_accurate(copy.transform(TEXTS), vectors)
     assert len(pickle.loads(content).get_feature_names_out()) == 12
 
 
@@ -100,7 +96,7 @@ def test_arguments_that_are_set_later_count(bilm_files: BiLMFiles) -> None:
     vectorizer = ElmoSentenceVectors(*bilm_files).fit()
     vectors = vectorizer.set_params(layer=0).transform(TEXTS)
     expected = ElmoSentenceVectors(*bilm_files, layer=0).transform(TEXTS)
-    assert_near(vectors, expected)
+    assert_accurate(vectors, expected)
     vectorizer.set_params(options_file="elmo_mini", weight_file=None)
     assert vectorizer.transform(["Hi"]).shape == (1, 256)
 

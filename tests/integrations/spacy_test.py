@@ -21,14 +21,12 @@ from thinc.api import fix_random_seed
 from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.integrations.spacy import TrainedMix, add_vector_hooks
-from tests.closeness import assert_close
+from tests.closeness import assert_accurate, assert_close
 from tests.conftest import TINY_OPTIONS, BiLMFiles
 
 # With tokens of white space.
 TEXT = "The bank of the river. My  bank\nhas the money."
 TEXTS = [TEXT, "", "Hi", " \n\n\t", "naïve 日本語 .", "The bank of the river ."]
-# Documented, of sentences in any batch: `ElmoEmbedder`.
-TOLERANCE = {"rtol": 0, "atol": 1e-5}
 
 
 def pipeline(files: BiLMFiles, sentencizer: bool = False, **config: Any) -> Language:
@@ -86,7 +84,7 @@ def test_the_tensor_is_the_chosen_sum_of_layers_of_the_doc(
     assert {" ", "\n"} < set(words(doc))
     expected = numpy.tensordot(weights, layers_of(bilm_files, words(doc)), axes=1)
     assert doc.tensor.dtype == numpy.float32
-    numpy.testing.assert_allclose(doc.tensor, expected, **TOLERANCE)
+    assert_accurate(doc.tensor, expected)
     assert doc._.elmo_layers is None
 
 
@@ -94,10 +92,8 @@ def test_all_gives_every_layer_and_their_mean_as_the_tensor(bilm_files: BiLMFile
     doc = pipeline(bilm_files, sentencizer=True, layers="all")(TEXT)
     assert [len(sentence) for sentence in doc.sents] == [6, 8]  # each embedded separately
     expected = [layers_of(bilm_files, words(sentence)) for sentence in doc.sents]
-    numpy.testing.assert_allclose(
-        doc._.elmo_layers, numpy.concatenate(expected, axis=1), **TOLERANCE
-    )
-    numpy.testing.assert_allclose(doc.tensor, doc._.elmo_layers.mean(axis=0), **TOLERANCE)
+    assert_accurate(doc._.elmo_layers, numpy.concatenate(expected, axis=1))
+    assert_accurate(doc.tensor, doc._.elmo_layers.mean(axis=0))
 
 
 @pytest.mark.parametrize("sentencizer", [False, True])
@@ -156,10 +152,10 @@ def test_pipe_equals_single_calls_in_order(bilm_files: BiLMFiles, settings: Any)
     assert [doc.text for doc in docs] == TEXTS
     for doc in docs:
         alone = nlp(doc.text)
-        numpy.testing.assert_allclose(doc._.elmo_layers, alone._.elmo_layers, **TOLERANCE)
-        numpy.testing.assert_allclose(doc.tensor, alone.tensor, **TOLERANCE)
+        assert_accurate(doc._.elmo_layers, alone._.elmo_layers)
+        assert_accurate(doc.tensor, alone.tensor)
         for token in doc:
-            numpy.testing.assert_allclose(token.vector, alone.tensor[token.i], **TOLERANCE)
+            assert_accurate(token.vector, alone.tensor[token.i])
 
 
 def test_a_saved_pipeline_reads_the_files_of_its_config_again(
@@ -170,8 +166,8 @@ def test_a_saved_pipeline_reads_the_files_of_its_config_again(
     nlp.to_disk(tmp_path / "saved")
     config = {"components": {"elmo": {"layers": "top", "scalar_mix_parameters": None}}}
     loaded, changed = (spacy.load(tmp_path / "saved", config=c) for c in ({}, config))
-    numpy.testing.assert_allclose(loaded(TEXT).tensor, expected.tensor, **TOLERANCE)
-    numpy.testing.assert_allclose(changed(TEXT).tensor, expected._.elmo_layers[-1], **TOLERANCE)
+    assert_accurate(loaded(TEXT).tensor, expected.tensor)
+    assert_accurate(changed(TEXT).tensor, expected._.elmo_layers[-1])
     missing = {"components": {"elmo": {"options_file": "nowhere.json"}}}
     with pytest.raises(ConfigurationError, match="cannot find nowhere"):
         spacy.load(tmp_path / "saved", config=missing)
@@ -282,7 +278,7 @@ def test_a_tagger_learns_through_the_mix(bilm_files: BiLMFiles, tmp_path: Path) 
     loaded = spacy.load(tmp_path / "saved")
     for doc in docs:
         again = loaded(doc.text)
-        numpy.testing.assert_allclose(again.tensor, doc.tensor, **TOLERANCE)
+        assert_accurate(again.tensor, doc.tensor)
         assert [token.tag_ for token in again] == [token.tag_ for token in doc]
     # A copy of the layer in the component that uses it.
     loaded.replace_listeners("tok2vec", "tagger", ["model.tok2vec"])
@@ -304,7 +300,7 @@ def test_training_reads_a_sentence_once_if_there_is_a_cache(
         vectors, _ = model.begin_update(docs)
         assert sum(num_sentences for num_sentences, *_ in shapes_run) == num_expected
         for of_doc, expected_of_doc in zip(vectors, expected, strict=True):
-            numpy.testing.assert_allclose(of_doc, expected_of_doc, **TOLERANCE)
+            assert_accurate(of_doc, expected_of_doc)
 
 
 def test_without_a_projection_it_starts_as_the_mean_of_the_layers(bilm_files: BiLMFiles) -> None:
@@ -317,7 +313,7 @@ def test_without_a_projection_it_starts_as_the_mean_of_the_layers(bilm_files: Bi
     for doc, sentences in zip(docs, ([["It", "rained", "."], ["We", "slept", "."]], [], [["Hi"]])):
         vectors = [layers_of(bilm_files, sentence).mean(axis=0) for sentence in sentences]
         expected = numpy.concatenate([numpy.zeros((0, 12)), *vectors])
-        numpy.testing.assert_allclose(doc.tensor, expected, **TOLERANCE)
+        assert_accurate(doc.tensor, expected)
 
 
 def test_gradients_are_those_of_torch(bilm_files: BiLMFiles) -> None:

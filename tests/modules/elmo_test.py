@@ -7,12 +7,11 @@ from typing import Any, Dict
 import h5py
 import pytest
 import torch
-from torch import Tensor
 
 from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.errors import ConfigurationError
-from tests.closeness import assert_close
+from tests.closeness import assert_accurate, assert_close
 from tests.conftest import (
     SCALE,
     SENTENCES,
@@ -24,9 +23,6 @@ from tests.conftest import (
     terms_of,
     with_encoder,
 )
-
-# docs/from_allennlp.md, "What differs".
-ALLENNLP_ACCURACY = 1e-5
 
 VOCABULARY = ["@@PADDING@@", "the", "naïve", "日本語"]
 
@@ -40,10 +36,6 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "cached words": {"vocab_to_cache": VOCABULARY},
     "fine-tuning": {"requires_grad": True},
 }
-
-
-def assert_accurate(ours: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=ALLENNLP_ACCURACY)
 
 
 @pytest.mark.parametrize("arguments", ARGUMENTS)

@@ -14,15 +14,12 @@ from elmo_plugin import ElmoTokenEmbedder, batch_to_ids
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo_token_embedder import ElmoCharacterIdsIndexer
-from tests.closeness import assert_close
+from tests.closeness import assert_accurate, assert_close
 from tests.conftest import (
     SENTENCES,
     BiLMFiles,
     terms_of,
 )
-
-# docs/from_allennlp.md, "What differs".
-ALLENNLP_ACCURACY = 1e-5
 
 
 def test_every_argument_of_allennlps_embedder_exists_with_its_default() -> None:
@@ -47,7 +44,7 @@ def test_vectors_equal_those_of_allennlp(projection_dim: int, bilm_files: BiLMFi
     character_ids = batch_to_ids(SENTENCES)
     vectors = ours(character_ids)
     assert ours.get_output_dim() == theirs.get_output_dim() == vectors.size(-1)
-    torch.testing.assert_close(vectors, theirs(character_ids), rtol=0, atol=ALLENNLP_ACCURACY)
+    assert_accurate(vectors, theirs(character_ids))
     wrapped = ours(character_ids.unsqueeze(1))
     assert torch.equal(wrapped.squeeze(1), vectors)
 

@@ -17,12 +17,9 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import starting_point
 from elmo_plugin.pretraining.export import _validation, export_model
 from elmo_plugin.pretraining.starting_point import start_in
-from tests.closeness import assert_close
+from tests.closeness import assert_accurate, assert_close
 from tests.conftest import SENTENCES, TINY_OPTIONS
 from tests.pretraining.conftest import FIXTURES, num_terms, train
-
-# To AllenNLP's `Elmo`, as README.md says.
-DOCUMENTED_ACCURACY = 1e-5
 
 
 def test_the_exported_bilm_is_the_trained_one(pretrained: Path) -> None:
@@ -40,8 +37,7 @@ def test_the_exported_bilm_is_the_trained_one(pretrained: Path) -> None:
     # And for AllenNLP.
     elmo = AllenNlpElmo(str(options_file), str(weight_file), 1, dropout=0.0)
     (representation,) = elmo(character_ids)["elmo_representations"]
-    difference = representation[0] - torch.stack(expected).mean(dim=0)[0, 1:-1]
-    assert difference.abs().max() < DOCUMENTED_ACCURACY
+    assert_accurate(representation[0], torch.stack(expected).mean(dim=0)[0, 1:-1])
     assert vocabulary_file.read_text() == (FIXTURES / "lm" / "vocab.txt").read_text()
     with h5py.File(weight_file) as weights:
         assert torch.equal(torch.from_numpy(weights["softmax/W"][...]), trained.softmax.weight)
@@ -108,8 +104,8 @@ def test_a_task_archive_with_a_model_of_elmoformanylangs(tmp_path: Path) -> None
         assert torch.equal(mine, theirs)
     elmos = [one.text_encoder.elmo.elmo.eval() for one in (exported, model)]
     ours, expected = (one(batch_to_ids(SENTENCES))["elmo_representations"] for one in elmos)
-    # The archive runs as a snapshot, the trained model as modules: 1e-5, as docs/from_allennlp.md says.
-    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
+    # The archive runs as a snapshot, the trained model as modules.
+    assert_accurate(ours, expected)
 
 
 def test_the_bilm_of_a_task_archive(tmp_path: Path) -> None:

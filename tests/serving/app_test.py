@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional
 
 import pytest
-import torch
 from fastapi.testclient import TestClient
 
 from elmo_plugin import ElmoEmbedder
@@ -17,7 +16,8 @@ from elmo_plugin.serving import answers
 from elmo_plugin.serving.answers import ServedModel, WordsInContext
 from elmo_plugin.serving.app import make_app
 from elmo_plugin.serving.options import Limits
-from tests.serving.conftest import BATCH_ACCURACY, LIMITS, TASKS
+from tests.closeness import assert_accurate
+from tests.serving.conftest import LIMITS, TASKS
 from tests.tasks.task_testing import FIXTURES, texts_and_numbers
 
 ADDRESS = "http://127.0.0.1:8000"
@@ -61,7 +61,7 @@ def test_answers_are_those_of_the_predictor(
         answer = models[task]._predictor.predict_json(inputs)
         expected_texts, expected = texts_and_numbers(answer)
         assert texts == expected_texts
-        torch.testing.assert_close(numbers, expected, rtol=0, atol=BATCH_ACCURACY)
+        assert_accurate(numbers, expected)
 
 
 def test_the_bank_of_a_river_is_nearest_to_others(client: TestClient) -> None:
@@ -96,7 +96,7 @@ def test_similarities_are_cosines_of_the_layer(layer: Any, client: TestClient) -
     assert set(found) == {0, 22}
     for start_char, position in ((0, 0), (22, 5)):
         ((cosine,),) = cosine_similarities(query[[3]], others[[position]])
-        assert abs(found[start_char] - cosine) <= BATCH_ACCURACY
+        assert_accurate(found[start_char], cosine)
 
 
 COREF, SQUAD = "/api/models/coref/predict", "/api/models/squad/predict"

@@ -13,9 +13,6 @@ from tests.tasks.task_testing import FIXTURES, WORD_DIMS, overfitted_archive
 
 TASKS = tuple(sorted(WORD_DIMS))
 LIMITS = Limits(max_body=4000, max_tokens=60)
-# Documented, of vectors of sentences in any batch: `ElmoEmbedder`. Cosines, and what small models compute of
-# the vectors, differ less.
-BATCH_ACCURACY = 1e-5
 
 
 @pytest.fixture(scope="session")
