@@ -5,6 +5,7 @@ user as one line.
 
 import argparse
 import functools
+import gc
 import logging
 import os
 import sys
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import elmo_plugin
 from elmo_plugin.arguments import add_options, options_from
@@ -88,7 +89,8 @@ def main(words: Optional[Sequence[str]] = None) -> None:
 
 def module_of(command: str) -> ModuleType:
     """Import the module of a command."""
-    return import_module(f"elmo_plugin.commands.{command}")
+    with _without_collection():
+        return import_module(f"elmo_plugin.commands.{command}")
 
 
 def _parser() -> "LazyParser":
@@ -228,9 +230,26 @@ def exits_on_user_errors(prog: str, is_debugging: bool) -> Iterator[None]:
         sys.exit(INTERRUPTED)
 
 
-def needing_allennlp(what: str) -> ContextManager[None]:
+@contextmanager
+def needing_allennlp(what: str) -> Iterator[None]:
     """Do as `needing` does for a command or option that needs AllenNLP."""
-    return needing(f"{what} needs AllenNLP", "elmo-plugin[allennlp]", f" && {INSTALL_ALLENNLP}")
+    need, advice = f"{what} needs AllenNLP", f" && {INSTALL_ALLENNLP}"
+    with _without_collection(), needing(need, "elmo-plugin[allennlp]", advice):
+        yield
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """
+    For imports of large libraries. They make hundreds of thousands of objects that stay, and Python would
+    look for garbage among them again and again: a sixth of the time.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _message(error: Exception) -> str:
