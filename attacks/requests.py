@@ -31,6 +31,7 @@ from attacks.trials import Attack, Trial, check
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.commands import report
 from elmo_plugin.commands.predict import answers_to_lines
+from elmo_plugin.files.text import byte_lines, open_text
 from elmo_plugin.predictors import load_predictor
 from elmo_plugin.serving.answers import EXAMPLE, ServedModel, WordsInContext
 from elmo_plugin.serving.app import make_app
@@ -110,8 +111,9 @@ def predictors(folder: Path) -> Trial:
                 data = _damaged(random, line)
             lines.append(data.replace(b"\n", b""))
         path.write_bytes(b"\n".join([*lines, b""]))
-        with canary.only_writes_in(folder):
-            found = list(answers_to_lines(models[task], str(path), random.choice([1, 3, 64])))
+        with canary.only_writes_in(folder), open_text(path) as file:
+            read = byte_lines(file, path, "a JSON object")
+            found = list(answers_to_lines(models[task], read, random.choice([1, 3, 64])))
         check(f"{len(lines)} answers, found {len(found)}", len(found) == len(lines))
         for line, answer in zip(originals, found):
             models[task].dump_line(answer).encode()

@@ -12,6 +12,7 @@ import sys
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
+from io import TextIOWrapper
 from types import ModuleType
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
@@ -81,6 +82,8 @@ def main(words: Optional[Sequence[str]] = None) -> None:
     )
     # Which runs are trained, and how long it takes.
     logging.getLogger("elmo_plugin.report").setLevel(logging.INFO)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # as the files that commands write, in any locale
     with exits_on_user_errors("elmo", is_debugging):
         args = _parser().parse_args(words)
         _import_packages(getattr(args, "include_package", ()))
@@ -217,17 +220,26 @@ def exits_on_user_errors(prog: str, is_debugging: bool) -> Iterator[None]:
         return
     try:
         yield
-    except BrokenPipeError:
-        # The reader of a pipe, such as `head`, has ended. Python must not write to it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(end="", flush=True)  # What cannot be written is an error of the command, too.
+    except BrokenPipeError:  # The reader of a pipe, such as `head`, has ended.
+        _discard_output()
         sys.exit(1)
     except _user_errors() as error:
         print(f"{prog}: error: {one_line(_message(error))}", file=sys.stderr)
+        try:
+            print(end="", flush=True)
+        except OSError:
+            _discard_output()
         sys.exit(2)
     except KeyboardInterrupt as error:
         advice = str(error) or "the same command starts again"
         print(f"{prog}: interrupted; {advice}", file=sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def _discard_output() -> None:
+    """Write what is left to nowhere: at its end Python would write it again, and fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """`elmo models`: list the models that have a name, and show their cards."""
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,8 +92,12 @@ def _model_files(folder: Path) -> List[Path]:
 
 
 def _front_matter(card: Path) -> Dict[str, str]:
-    """Return the keys and values between the lines `---` at the head of a model card; lists are left out."""
+    """Return the keys and values, of one line, between the lines `---` at the head of a model card."""
     text = card.read_text(encoding="utf-8") if card.exists() else ""
     head = re.match(r"---\n(.*?)(^---$|\Z)", text, re.DOTALL | re.MULTILINE)
     items = re.findall(r"^(\w+): (.*)$", head[1], re.MULTILINE) if head else []
-    return {key: value.strip().strip("\"'") for key, value in items}
+    # A string in quotes is JSON, as `elmo export` writes it.
+    return {
+        key: json.loads(value) if value.startswith('"') else value.strip("'")
+        for key, value in items
+    }

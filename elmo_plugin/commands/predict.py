@@ -4,15 +4,14 @@ import itertools
 import json
 import logging
 import os
-import sys
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import check_output_file, opened_output
-from elmo_plugin.files.text import byte_lines, open_text
+from elmo_plugin.files.output import check_not_input, check_output_file, opened_output
+from elmo_plugin.files.text import STANDARD_STREAM, byte_lines, file_id, open_text, standard_input
 
 DESCRIPTION = """\
 examples:
@@ -50,7 +49,9 @@ class PredictOptions:
         "JSON lines, plain or .gz; - for standard input", positional=True, metavar="INPUT"
     )
     output_file: Optional[str] = option(
-        "write the predictions to FILE, in place of standard output", None, metavar="FILE"
+        "write the predictions to FILE; by default, or with -, to standard output",
+        None,
+        metavar="FILE",
     )
     overwrite: bool = option("replace FILE if it exists", False)
     batch_size: Optional[int] = option(
@@ -72,14 +73,10 @@ class PredictOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.output_file is not None:
+        if self.output_file is not None and self.output_file != STANDARD_STREAM:
             check_output_file(self.output_file, self.overwrite, "--output-file")
-            files = (self.input_file, self.output_file)
-            if all(map(os.path.exists, files)) and os.path.samefile(*files):
-                raise ConfigurationError(
-                    f"--output-file: {self.output_file} is the input, expected another file. Give another "
-                    "path."
-                )
+            if os.path.exists(self.input_file):
+                check_not_input(self.output_file, [file_id(self.input_file)], "--output-file")
 
 
 OPTIONS = PredictOptions
@@ -93,20 +90,23 @@ def run(options: PredictOptions) -> None:
 
     `ConfigurationError` if there is no prediction for any line. The file is written all the same.
     """
-    with needing_allennlp("predict"):
-        from elmo_plugin.predictors import load_predictor
-
-    predictor = load_predictor(
-        options.archive_file, options.overrides, options.cuda_device, options.predictor_args
-    )
-    batch_size = options.batch_size or (1 if options.input_file == "-" else _BATCH_SIZE)
+    is_stream = options.input_file == STANDARD_STREAM
+    batch_size = options.batch_size or (1 if is_stream else _BATCH_SIZE)
     num_lines = num_failed = 0
-    with opened_output(options.output_file) as file:
-        for answer in answers_to_lines(predictor, options.input_file, batch_size):
-            num_lines += 1
-            num_failed += answer.keys() == {"error"}
-            file.write(predictor.dump_line(answer))
-            file.flush()  # a program may wait for this answer
+    with standard_input() if is_stream else open_text(options.input_file) as input_file:
+        with needing_allennlp("predict"):
+            from elmo_plugin.predictors import load_predictor
+
+        predictor = load_predictor(
+            options.archive_file, options.overrides, options.cuda_device, options.predictor_args
+        )
+        lines = byte_lines(input_file, options.input_file, "a JSON object")
+        with opened_output(options.output_file) as file:
+            for answer in answers_to_lines(predictor, lines, batch_size):
+                num_lines += 1
+                num_failed += answer.keys() == {"error"}
+                file.write(predictor.dump_line(answer))
+                file.flush()  # a program may wait for this answer
     if num_failed and num_failed == num_lines:
         raise ConfigurationError(
             f"{options.input_file}: no prediction for any of the {num_lines} lines, expected input of this "
@@ -116,24 +116,20 @@ def run(options: PredictOptions) -> None:
         logger.warning("No prediction for %d of %d lines.", num_failed, num_lines)
 
 
-def answers_to_lines(predictor: Any, input_file: str, batch_size: int) -> Iterator[Dict[str, Any]]:
+def answers_to_lines(
+    predictor: Any, lines: Iterator[bytes], batch_size: int
+) -> Iterator[Dict[str, Any]]:
     """
-    Yield the answer of a `Predictor` to each line of a file. The answer to an invalid or blank line is
+    Yield the answer of a `Predictor` to each line. The answer to an invalid or blank line is
     `{"error": ...}`, and the log has its number. `batch_size` lines are read before they are predicted.
-
-    # Raises
-
-    `ConfigurationError` if the file cannot be read, or has a line of more than `MAX_LINE_BYTES`.
     """
-    with sys.stdin.buffer if input_file == "-" else open_text(input_file) as file:
-        lines = byte_lines(file, input_file, "a JSON object")
-        line_number = 0
-        while batch := list(itertools.islice(lines, batch_size)):
-            for answer in _answers(predictor, batch):
-                line_number += 1
-                if answer.keys() == {"error"}:
-                    logger.error("Line %d: no prediction. %s", line_number, answer["error"])
-                yield answer
+    line_number = 0
+    while batch := list(itertools.islice(lines, batch_size)):
+        for answer in _answers(predictor, batch):
+            line_number += 1
+            if answer.keys() == {"error"}:
+                logger.error("Line %d: no prediction. %s", line_number, answer["error"])
+            yield answer
 
 
 def _answers(predictor: Any, lines: Sequence[bytes]) -> List[Dict[str, Any]]:

@@ -15,8 +15,7 @@ from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, SentenceSo
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import dump_json_line
 from elmo_plugin.files.output import check_output_file, opened_output
-
-STANDARD_OUTPUT = "-"
+from elmo_plugin.files.text import STANDARD_STREAM
 
 _HEADER = " perplexity    forward   backward  unknown  sentence"
 _BEST_HEADER = "probability    forward   backward  word"
@@ -85,7 +84,7 @@ class ScoreOptions:
                 "--best is given with --words, --batch-size or --tokenizer spacy. Leave them out: the first "
                 f"two are for scores of whole sentences, and spaCy splits {BLANK} into three tokens."
             )
-        if self.output is not None and self.output != STANDARD_OUTPUT:
+        if self.output is not None and self.output != STANDARD_STREAM:
             check_output_file(self.output, self.overwrite, "--output")
 
 
@@ -103,13 +102,13 @@ def run(options: ScoreOptions) -> None:
     scorer = SentenceScorer.from_files(**options.files.arguments, **asdict(options.device))
     totals = ScoreTotals()
     contents = _contents(scorer, source, options, totals)
-    prints_json = options.output == STANDARD_OUTPUT
+    prints_json = options.output == STANDARD_STREAM
     if options.output is None:
         print(_HEADER if options.best is None else _BEST_HEADER)
         for content in contents:
             print("\n".join(_table_rows(content)))
     else:
-        with opened_output(None if prints_json else options.output) as file:
+        with opened_output(options.output) as file:
             for content in tqdm(contents, unit=" sentences", desc="scoring"):
                 file.write(dump_json_line(content))
     if options.best is None:

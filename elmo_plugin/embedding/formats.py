@@ -93,6 +93,8 @@ class OutputFormat(ABC):
     part_ending: ClassVar[str] = "arrays"
     # Whether parts are copied into the output, which takes as much disk space again.
     merges_parts: ClassVar[bool] = True
+    # Whether vectors take less space than their numbers.
+    is_compressed: ClassVar[bool] = False
 
     # Shape of the vectors of a token, or of a sentence if they are pooled: `(dim,)` or `(num_layers, dim)`.
     vector_shape: Tuple[int, ...]
@@ -147,7 +149,7 @@ class OutputFormat(ABC):
                     yield sentence, numpy.frombuffer(data, self.options.dtype).reshape(shape)
 
     @abstractmethod
-    def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
+    def finish(self, parts: Sequence[Path], product: Path, about: Dict[str, Any]) -> Path:
         """
         Make the output from all parts, and return its path.
 
@@ -155,8 +157,8 @@ class OutputFormat(ABC):
 
         parts : `Sequence[Path]`
             The files of the parts, in order, and nothing else in their folder. They are not changed.
-        folder : `Path`
-            Where the output is made. An unfinished one is replaced.
+        product : `Path`
+            Where the output is made, unless it is the folder of the parts. Does not exist.
         about : `Dict[str, Any]`
             How the output was made, with `num_sentences` and `num_tokens`. Is written into it as JSON.
         """
@@ -176,6 +178,7 @@ class ParquetFormat(OutputFormat):
     holds_sources = True
     part_ending = "parquet"
     merges_parts = False
+    is_compressed = True
 
     @classmethod
     def check_options(cls, options: OutputOptions) -> None:
@@ -198,7 +201,7 @@ class ParquetFormat(OutputFormat):
             for table in itertools.chain([first], tables):
                 writer.write_table(table)
 
-    def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
+    def finish(self, parts: Sequence[Path], product: Path, about: Dict[str, Any]) -> Path:
         parts_folder = parts[0].parent
         _write_about(parts_folder, about)
         return parts_folder
@@ -241,9 +244,8 @@ class NpyFormat(OutputFormat):
     name = "npy"
     endings = (".npy",)
 
-    def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
-        product = folder / "product"
-        product.mkdir(exist_ok=True)
+    def finish(self, parts: Sequence[Path], product: Path, about: Dict[str, Any]) -> Path:
+        product.mkdir()
         num_sentences = about["num_sentences"]
         offsets = numpy.zeros(num_sentences + 1, dtype="int64")
         lines = numpy.zeros(num_sentences, dtype="int64")
@@ -305,9 +307,7 @@ class HDF5Format(OutputFormat):
         with h5py.File(output) as file:
             return file.attrs[ABOUT_ATTRIBUTE]
 
-    def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
-        product = folder / "product.hdf5"
-        product.unlink(missing_ok=True)
+    def finish(self, parts: Sequence[Path], product: Path, about: Dict[str, Any]) -> Path:
         index: Dict[str, str] = {}
         has_index = not (self.options.forget_sentences or self.options.use_sentence_keys)
         with FailSafeFile(product, "w+") as checked_file, h5py.File(checked_file, "w") as file:

@@ -142,7 +142,8 @@ def cosine_similarities(vectors: numpy.ndarray, others: numpy.ndarray) -> numpy.
     Return the cosine similarity of each vector, `(num_vectors, dim)`, to each of the others,
     `(num_others, dim)`: `(num_vectors, num_others)`, from -1 to 1. It is 0 to a vector of zeros.
     """
-    return of_length_one(vectors) @ of_length_one(others).T
+    # By rounding, products can exceed 1.
+    return numpy.clip(of_length_one(vectors) @ of_length_one(others).T, -1, 1)
 
 
 def of_length_one(vectors: numpy.ndarray) -> numpy.ndarray:

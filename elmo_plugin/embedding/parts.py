@@ -250,8 +250,9 @@ class PartialOutput:
             return
         num_parts = self.parts_folder.num_parts
         if num_parts and not resume:
+            parts = "1 part" if num_parts == 1 else f"{num_parts:,} parts"
             raise ConfigurationError(
-                f"output: {self.name} holds {num_parts:,} parts of a run that was interrupted. Continue it "
+                f"output: {self.name} holds {parts} of a run that was interrupted. Continue it "
                 "with --resume (resume=True), or start again with --overwrite."
             )
         self.interrupted_run()  # fails here if it is damaged
@@ -305,6 +306,18 @@ class PartialOutput:
             self.parts_folder.path.rename(renamed.path)
         renamed.make()
         return renamed
+
+    @property
+    def product(self) -> Path:
+        """Where the output is made, if it is not the folder of parts."""
+        return self.folder / "product"
+
+    def remove_product(self) -> None:
+        """Remove what a run has left that was interrupted while it made the output."""
+        if self.product.is_dir():
+            shutil.rmtree(self.product)
+        else:
+            self.product.unlink(missing_ok=True)
 
     def publish(self, product: Path) -> None:
         """

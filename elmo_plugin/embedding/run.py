@@ -158,6 +158,7 @@ class EmbeddingRun:
                 if not finished:
                     self._begin(settings)
                     has_resumable_parts = not embedder.stateful
+                self._partial.remove_product()
                 if contents:
                     self._check_space(format, finished, contents)
                 folder = self._partial.renamed_parts_folder()
@@ -220,11 +221,16 @@ class EmbeddingRun:
         num_vectors = sum(format.num_vectors(one.num_sentences, one.num_tokens) for one in contents)
         num_written = sum(format.num_vectors(one.num_sentences, one.num_tokens) for one in finished)
         num_needed = num_vectors - num_written + num_vectors * format.merges_parts
-        check_free_space(
-            self._output,
-            num_needed * format.bytes_per_vector,
-            "write less: --top or --average for --all, float16 for float32",
-        )
+        try:
+            check_free_space(
+                self._output,
+                num_needed * format.bytes_per_vector,
+                "write less: --top or --average for --all, float16 for float32",
+            )
+        except ConfigurationError as error:
+            if not format.is_compressed:
+                raise
+            logger.warning("%s The output is compressed, so that it may still fit.", error)
 
     def _blocks(self, format: OutputFormat, stateful: bool) -> Iterator[Block]:
         if not stateful:
@@ -248,14 +254,15 @@ class EmbeddingRun:
             "input": [content._asdict() for content in contents_of_parts(parts)],
         }
         paths = self._partial.parts_folder.keep_only(parts, format)
-        self._partial.publish(format.finish(paths, self._partial.folder, about))
+        self._partial.publish(format.finish(paths, self._partial.product, about))
         return embedded
 
     def _raise_with_outcome(self, error: BaseException, resumable: bool) -> NoReturn:
         """Raise an error that says how many parts are kept. Remove the folder if there are none."""
         num_kept = self._partial.parts_folder.num_parts if resumable else 0
         if num_kept:
-            outcome = f"{num_kept:,} parts are kept in {self._partial.name}: continue with --resume"
+            kept = "1 part is kept" if num_kept == 1 else f"{num_kept:,} parts are kept"
+            outcome = f"{kept} in {self._partial.name}: continue with --resume"
         else:
             self._partial.remove()
             outcome = "no part is kept"

@@ -4,7 +4,6 @@ import functools
 import glob
 import os
 import re
-import sys
 import zlib
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -27,17 +26,21 @@ from typing import (
 
 from elmo_plugin.arguments import check_options, option
 from elmo_plugin.errors import ConfigurationError, needing
+from elmo_plugin.files.output import check_not_input
 from elmo_plugin.files.spacy_rules import SpacyRules
 from elmo_plugin.files.text import (
+    STANDARD_STREAM,
+    FileId,
     FileName,
     decoded_lines,
+    file_id,
     is_unicode,
     open_text,
     split_tokens,
+    standard_input,
     unreadable,
 )
 
-STANDARD_INPUT = "-"
 # Added to the path of an output: the folder that keeps finished parts until the output is complete.
 PARTIAL = ".partial"
 DEFAULT_COLUMN = "sentence"
@@ -149,8 +152,8 @@ class SentenceSource:
         if not isinstance(source, (str, PathLike)):
             self._file = source
             self.name = str(getattr(source, "name", "input_file"))
-        elif str(source) == STANDARD_INPUT:
-            self._file = sys.stdin.buffer
+        elif str(source) == STANDARD_STREAM:
+            self._file = standard_input()
             self.name = "standard input"
         else:
             self._path = Path(os.path.abspath(source))  # workers run in other folders
@@ -174,9 +177,10 @@ class SentenceSource:
         self.holds_tokens = self._column is not None and self._column.holds_tokens
         self._place = "line" if self._column is None else "row"
 
-    def is_same_file(self, path: FileName) -> bool:
-        """Return whether `path` is the file that is read."""
-        return self.is_file and os.path.exists(path) and os.path.samefile(str(self._path), path)
+    @property
+    def file_id(self) -> Optional[FileId]:
+        """What is equal for two sources of the same file; nothing if it cannot be read again."""
+        return file_id(self._path) if self._path is not None and self.is_file else None
 
     def sentences(self) -> Iterator[Sentence]:
         """
@@ -272,9 +276,11 @@ class _ParquetColumn:
         self._column = options.column or DEFAULT_COLUMN
         with self._opened() as file:
             schema = file.schema_arrow
-        if self._column not in schema.names:
+        if schema.names.count(self._column) != 1:
+            number = schema.names.count(self._column)
+            found = f"{number} columns" if number else "no column"
             raise ConfigurationError(
-                f"{name}: has no column '{self._column}', expected a column of sentences. Its columns are "
+                f"{name}: has {found} '{self._column}', expected one column of sentences. Its columns are "
                 f"{', '.join(schema.names)}; name one of them with --column (column=...)."
             )
         column_type = schema.field(self._column).type
@@ -370,7 +376,7 @@ def find_sources(
         inputs = [inputs]
     found: Dict[Any, Any] = {}
     for one in inputs:
-        if not isinstance(one, (str, PathLike)) or str(one) == STANDARD_INPUT:
+        if not isinstance(one, (str, PathLike)) or str(one) == STANDARD_STREAM:
             found[one] = one
             continue
         for name in _file_names(str(one), output):
@@ -382,10 +388,7 @@ def find_sources(
 
 def check_not_read(sources: Sequence[SentenceSource], output: FileName, what: str) -> None:
     """Raise `ConfigurationError` if an output, which `what` names, is one of the files that are read."""
-    if any(source.is_same_file(output) for source in sources):
-        raise ConfigurationError(
-            f"{what}: {output} is the input, expected another file. Give another path."
-        )
+    check_not_input(output, [source.file_id for source in sources], what)
 
 
 def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:

@@ -7,12 +7,12 @@ import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, List, Optional, TextIO
+from typing import Collection, Iterator, List, Optional, TextIO
 
 import filelock
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import FileName, is_unicode
+from elmo_plugin.files.text import STANDARD_STREAM, FileId, FileName, file_id, is_unicode
 
 LOCK_NAME = "lock"
 _PARTIAL_SUFFIX = ".partial"
@@ -45,7 +45,8 @@ def check_output_folder(path: FileName, overwrite: bool) -> None:
     _check_place(Path(path), overwrite, "output")
 
 
-def _check_place(path: Path, overwrite: bool, what: str) -> None:
+def check_name(path: FileName, what: str) -> None:
+    """Raise `ConfigurationError` if no file can have this path, or no text can name it."""
     if "\0" in str(path):
         raise ConfigurationError(
             f"{what}: {str(path)!r} has a null character, expected the path of a file. Correct it."
@@ -54,6 +55,10 @@ def _check_place(path: Path, overwrite: bool, what: str) -> None:
         raise ConfigurationError(
             f"{what}: {str(path)!r} is not UTF-8, expected a path that can be written in UTF-8. Give another."
         )
+
+
+def _check_place(path: Path, overwrite: bool, what: str) -> None:
+    check_name(path, what)
     if path.exists() and not overwrite:
         raise ConfigurationError(
             f"{what}: {path} exists, expected a new path. Give another one, or --overwrite to replace it."
@@ -83,6 +88,16 @@ def check_free_space(path: FileName, num_bytes: int, advice: str) -> None:
         raise ConfigurationError(
             f"output: {path} needs at least {num_bytes / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free. "
             f"Make room, give a path on another disk, or {advice}."
+        )
+
+
+def check_not_input(
+    output: FileName, inputs: Collection[Optional[FileId]], what: str = "output"
+) -> None:
+    """Raise `ConfigurationError`, which names the output as `what`, if it is a file that is read."""
+    if os.path.exists(output) and file_id(output) in inputs:
+        raise ConfigurationError(
+            f"{what}: {output} is the input, expected another file. Give another path."
         )
 
 
@@ -135,8 +150,8 @@ def remove_partial_files(folder: FileName) -> None:
 
 @contextmanager
 def opened_output(path: Optional[FileName]) -> Iterator[TextIO]:
-    """Open a file of text as `replaced_file` does; or give standard output for `None`."""
-    if path is None:
+    """Open a file of text as `replaced_file` does; or give standard output for `None` and `-`."""
+    if path is None or path == STANDARD_STREAM:
         yield sys.stdout
         return
     with replaced_file(path) as new_path, open(new_path, "w", encoding="utf-8") as file:

@@ -6,13 +6,17 @@ import io
 import json
 import os
 import stat
+import sys
 import zlib
 from os import PathLike
-from typing import Any, BinaryIO, Iterator, List, Optional, Union
+from typing import Any, BinaryIO, Iterator, List, Optional, Tuple, Union
 
 from elmo_plugin.errors import ConfigurationError
 
 FileName = Union[str, PathLike]
+FileId = Tuple[int, int]
+
+STANDARD_STREAM = "-"  # as the name of a file: standard input or output
 
 # The largest file that is read as a whole: options, configs, metrics and descriptions have some kilobytes.
 MAX_BYTES = 10_000_000
@@ -100,6 +104,12 @@ def is_unicode(text: str) -> bool:
     return True
 
 
+def file_id(path: FileName) -> FileId:
+    """Return what is equal for all names of a file, such as that of a link to it."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
 def split_tokens(line: str) -> List[str]:
     """
     Return the tokens of a line of tokenized text; a blank line has none. The whole package uses this
@@ -125,6 +135,15 @@ def open_text(path: FileName, name: Optional[str] = None) -> BinaryIO:
     # ValueError: a null character in the path.
     except (OSError, ValueError) as error:
         raise unreadable(name or path, error) from error
+
+
+def standard_input() -> BinaryIO:
+    """Return the bytes of standard input. Raise `ConfigurationError` if the process has none."""
+    if sys.stdin is None:
+        raise ConfigurationError(
+            "standard input is closed, expected text. Give it, or the path of a file in place of -."
+        )
+    return sys.stdin.buffer
 
 
 def decoded_lines(file: BinaryIO, path: FileName, line_content: str) -> Iterator[str]:
@@ -176,7 +195,8 @@ def byte_lines(file: BinaryIO, path: FileName, line_content: str) -> Iterator[by
 
 def unreadable(path: FileName, error: Exception) -> ConfigurationError:
     """Return the error for a text file that cannot be opened or read to its end."""
+    reason = getattr(error, "strerror", None) or error
     return ConfigurationError(
-        f"{path}: cannot be read ({error}), expected a text file, or a complete gzip file if its name "
+        f"{path}: cannot be read ({reason}), expected a text file, or a complete gzip file if its name "
         "ends in .gz. Correct the path, or get another copy of the file."
     )

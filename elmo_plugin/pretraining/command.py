@@ -1,6 +1,5 @@
 """What `elmo pretrain` does: it prepares text, config and plan, trains, exports, and shows what was made."""
 
-import json
 import shutil
 import sys
 from collections import Counter, deque
@@ -19,7 +18,13 @@ from elmo_plugin.embedding.neighbors import (
 from elmo_plugin.embedding.run import check_same_settings
 from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource, find_sources
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import LOCK_NAME, claimed_folder, remove_partial_files
+from elmo_plugin.files.output import (
+    LOCK_NAME,
+    check_name,
+    claimed_folder,
+    remove_partial_files,
+)
+from elmo_plugin.files.text import read_json
 from elmo_plugin.pretraining.corpus import check_apart
 from elmo_plugin.pretraining.export import CARD_NAME, METRICS_NAME, export_model
 from elmo_plugin.pretraining.plan import (
@@ -62,7 +67,7 @@ def pretrain(options: "PretrainOptions") -> None:
         (folder / MARK_NAME).touch()
         if options.overwrite or not (folder / PLAN_NAME).exists():
             _prepare(options, folder)
-        content = json.loads((folder / PLAN_NAME).read_text(encoding="utf-8"))
+        content = read_json(folder / PLAN_NAME, "the plan of a training")
         plan = Plan.from_dict(content["plan"])
         check_same_settings(content["arguments"], options.plan_arguments(), str(folder))
         train(folder, plan)
@@ -72,6 +77,7 @@ def pretrain(options: "PretrainOptions") -> None:
 
 def _check_output(options: "PretrainOptions", output: Path, folder: Path) -> None:
     is_begun = (folder / PLAN_NAME).exists()
+    check_name(output, "OUTPUT")
     if output.exists() and not output.is_dir():
         raise ConfigurationError(
             f"OUTPUT: {output} is a file, expected a folder. Give another path."
@@ -151,7 +157,7 @@ def _prepare(options: "PretrainOptions", folder: Path) -> None:
     speed = measured_speed(config, folder, settings.max_words(text))
     plan = make_plan(config, settings, text, speed)
     _print_lines(plan.lines(settings))
-    write_config(config, folder / CONFIG_NAME, f"elmo {' '.join(sys.argv[1:])}")
+    write_config(config, folder / CONFIG_NAME, ["elmo", *sys.argv[1:]])
     plan.to_file(folder / PLAN_NAME, options.plan_arguments())
 
 
@@ -214,14 +220,14 @@ def _export(options: "PretrainOptions", output: Path, folder: Path, plan: Plan) 
 
 def _show(output: Path, folder: Path) -> None:
     """Print the perplexities, some words with their neighbors in the held-out text, and what to try."""
-    metrics = json.loads((folder / RUN_NAME / METRICS_NAME).read_text(encoding="utf-8"))
+    metrics = read_json(folder / RUN_NAME / METRICS_NAME, "the metrics of a training")
     found = [metrics[f"best_validation_{way}perplexity"] for way in ("", "forward_", "backward_")]
     before = folder / RUN_NAME / METRICS_BEFORE_NAME
     lines = {
         "perplexity": "{:.1f} of held-out text (forward {:.1f}, backward {:.1f})".format(*found)
     }
     if before.exists():
-        value = json.loads(before.read_text(encoding="utf-8"))["perplexity"]
+        value = read_json(before, "the metrics before a training")["perplexity"]
         lines["perplexity"] += f"; {value:.1f} before"
     lines["best epoch"] = f"{metrics['best_epoch'] + 1} of {metrics['epoch'] + 1}"
     _print_lines(lines)

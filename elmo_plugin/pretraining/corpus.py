@@ -39,12 +39,8 @@ def find_corpus(data_path: Union[str, PathLike, Sequence[str]]) -> List[Sentence
 
 def check_apart(train: List[SentenceSource], heldout: List[SentenceSource], where: str) -> None:
     """Refuse a file in both: its perplexity would be that of text that was trained on."""
-    shared = [
-        held.name
-        for held in heldout
-        for one in train
-        if held.is_file and one.is_same_file(held.name)
-    ]
+    trained_on = {source.file_id for source in train} - {None}
+    shared = [source.name for source in heldout if source.file_id in trained_on]
     if shared:
         raise ConfigurationError(
             f"{where}: {', '.join(shared)} is held out, and also among the files to train on, expected "

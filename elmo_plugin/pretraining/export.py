@@ -78,7 +78,8 @@ def export_model(
         card = _model_card(
             name, license, description, archive_file, archive.config, exported, all_scores
         )
-        new_card.write_text(card, encoding="utf-8")
+        # Words of the command line may be no UTF-8.
+        new_card.write_text(card, encoding="utf-8", errors="backslashreplace")
     logger.info("Exported %s to %s.", archive_file, folder)
     return [*paths, card_file]
 
@@ -102,9 +103,9 @@ def _model_card(
     metadata = {
         "library_name": "allennlp",
         "license": license_id,
-        # A JSON string is also one of YAML.
+        # A JSON string is also one of YAML, if its characters are not escaped as surrogate pairs.
         "summary": description
-        and json.dumps(" ".join(description.strip().split("\n\n")[0].split())),
+        and json.dumps(" ".join(description.strip().split("\n\n")[0].split()), ensure_ascii=False),
         "tags": f"[elmo, {model_type}]",
     }
     num_parameters = sum(parameter.numel() for parameter in exported.parameters())

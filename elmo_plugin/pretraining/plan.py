@@ -2,15 +2,16 @@
 
 import json
 import math
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 from allennlp.common import Params
 
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME
 from elmo_plugin.compat.training_process import CONFIGS, config_path
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, one_line
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.stream_data_loader import DEFAULT_ROWS, DEFAULT_UNROLL_STEPS
 from elmo_plugin.pretraining.text import (
@@ -161,6 +162,11 @@ def base_config(settings: Settings) -> Dict[str, Any]:
                 f"--size: {settings.size} has no {key} of type {kind}, expected a config of pretraining, "
                 "such as bilm_mini.jsonnet. Train it by `allennlp train`."
             )
+    if config.get("distributed"):
+        raise ConfigurationError(
+            f"--size: {settings.size} has the key distributed, expected a config for one process, for whose "
+            "speed it is planned. Remove it, or train it by `allennlp train`."
+        )
     loader = config["data_loader"]
     loader.setdefault("rows", DEFAULT_ROWS)
     loader.setdefault("unroll_steps", DEFAULT_UNROLL_STEPS)
@@ -258,10 +264,10 @@ def make_plan(
     return Plan(text, words_per_second, epochs, batches, words, hours)
 
 
-def write_config(config: Dict[str, Any], path: Path, command: str) -> None:
+def write_config(config: Dict[str, Any], path: Path, command: Sequence[str]) -> None:
     """Write a config, with the command that made it and the one that trains it again in comments."""
     comment = (
-        f"// Made by: {command}\n// To train it again by hand, in this folder:\n"
+        f"// Made by: {one_line(shlex.join(command))}\n// To train it again by hand, in this folder:\n"
         f"//   allennlp train {CONFIG_NAME} -s another_run --include-package elmo_plugin\n"
     )
     with replaced_file(path) as new_file:

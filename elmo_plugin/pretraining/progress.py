@@ -59,7 +59,8 @@ class ValidateFirstCallback(TrainerCallback):
 class ProgressCallback(TrainerCallback):
     """
     Write records to `progress.jsonl` in the folder of the training, and the same to TensorBoard's files in
-    `tensorboard`. A record has `words`, predictions in one direction since the start, with sentence ends;
+    `tensorboard`. A record has `words`, predictions in one direction since the start, with sentence ends (of
+    the first worker, if training is distributed);
     `seconds` of training; `words_per_second` and `loss`, the mean negative log-likelihood of a word as
     training computes it, since the previous record; and `perplexity`, the last one of the held-out text.
 
@@ -132,7 +133,7 @@ class ProgressCallback(TrainerCallback):
             self._write(is_primary)
         elif time.monotonic() - self._record_time >= SECONDS_BETWEEN_RECORDS:
             self._write(is_primary)
-        self._state["seconds"] = time.monotonic() - self._start
+        self._state["seconds"] = time.monotonic() - self._start  # if a checkpoint follows
 
     def on_epoch(
         self,
@@ -153,7 +154,8 @@ class ProgressCallback(TrainerCallback):
 
     def _write(self, is_primary: bool) -> None:
         now = time.monotonic()
-        record = {**self._state, "seconds": now - self._start}
+        self._state["seconds"] = now - self._start
+        record = dict(self._state)
         if self._num_words:
             record["words_per_second"] = self._num_words / max(now - self._record_time, 1e-9)
             record["loss"] = self._loss_sum / self._num_words

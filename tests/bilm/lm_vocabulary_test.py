@@ -64,6 +64,11 @@ def test_it_has_at_most_the_size_that_is_given(max_size):
         assert words == [*SPECIALS, "the", "of", "naïve"][:max_size]
 
 
+def test_special_entries_are_no_words_of_a_corpus() -> None:
+    with pytest.raises(ConfigurationError, match="occurs 4 times, expected at most 3, the larg"):
+        LMVocabulary.from_counts({"<UNK>": 50, "hello": 3}, min_count=4)
+
+
 MARKS = "<S>\n</S>\n<UNK>\n"
 
 

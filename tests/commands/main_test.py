@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from io import BytesIO, TextIOWrapper
 from typing import Any, List, Optional
 
 import pytest
@@ -306,6 +307,30 @@ class TestErrors:
             text=True,
         )
         assert process.stderr == ""
+
+    @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+    def test_a_full_disk_behind_standard_output_is_one_line(self) -> None:
+        # Buffered, as by default.
+        environment = {
+            name: value for name, value in os.environ.items() if "UNBUFFERED" not in name
+        }
+        with open("/dev/full", "w") as full:
+            process = subprocess.run(
+                [sys.executable, "-m", "elmo_plugin", "models"],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                env=environment,
+                text=True,
+            )
+        assert process.stderr == "elmo models: error: No space left on device\n"
+        assert process.returncode == 2
+
+    def test_output_is_utf8_in_any_locale(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        output = TextIOWrapper(BytesIO(), encoding="latin-1")
+        monkeypatch.setattr(sys, "stdout", output)
+        monkeypatch.setattr(main_module.module_of("models"), "run", lambda options: print("日本"))
+        main(["models"])
+        assert output.buffer.getvalue() == "日本\n".encode()
 
 
 @pytest.mark.parametrize(

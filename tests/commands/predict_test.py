@@ -104,8 +104,8 @@ class PlainPredictor(Predictor):
 def test_a_predictor_of_another_package_answers_each_line(archive_file: str) -> None:
     archive = opened_archive(archive_file)
     predictor = PlainPredictor(archive.model, archive.dataset_reader)
-    Path("in.jsonl").write_text('{"tokens": ["Mary", "slept"]}\n{\n')
-    tagged, invalid = answers_to_lines(predictor, "in.jsonl", 2)
+    lines = [b'{"tokens": ["Mary", "slept"]}', b"{"]
+    tagged, invalid = answers_to_lines(predictor, iter(lines), 2)
     assert len(tagged["tags"]) == 2
     assert invalid["error"].startswith(
         "Found a line that is not JSON in UTF-8 (Expecting property name"

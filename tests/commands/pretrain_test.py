@@ -49,6 +49,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(process, "SECONDS_OF_MEASURING", 0.5)
     monkeypatch.setattr(process, "SECONDS_BETWEEN_LOOKS", 0.05)
     (tmp_path / "tiny.jsonnet").write_text(TINY)
+    distributed = f"{TINY} + {{ distributed: {{ cuda_devices: [-1, -1] }} }}"
+    (tmp_path / "distributed.jsonnet").write_text(distributed)
     (tmp_path / "no_model.jsonnet").write_text(f"{TINY} + {{ model:: null }}")
     return tmp_path
 
@@ -69,6 +71,8 @@ def error_of(words: str, capsys: Any, status: int = 2) -> str:
         ("in.txt out --from elmo_mini --size mini", "--from and --size are given"),
         ("in.txt out", "there is no file in.txt"),
         ("in.txt tiny.jsonnet", "tiny.jsonnet is a file, expected a folder"),
+        ("in.txt out\udcff", r"OUTPUT: 'out\udcff' is not UTF-8"),
+        (f"{TEXT} out --size distributed.jsonnet", "has the key distributed"),
         (f"{TEXT} out --size huge --epochs 1", "--size: huge is no config"),
         (f"{TEXT} out --size no_model.jsonnet", "has no model of type elmo_bilm"),
         (f"{TEXT} out --from nothing", "nothing"),

@@ -41,7 +41,7 @@ def write(
             format.write_part(file, "in.txt", [sentence], [array.astype(format.options.dtype)])
     num_tokens = sum(len(sentence.tokens) for sentence in sentences)
     counts = {"num_sentences": len(sentences), "num_tokens": num_tokens}
-    return format.finish(parts, folder, {**ABOUT, **counts})
+    return format.finish(parts, folder / "product", {**ABOUT, **counts})
 
 
 def hdf5_datasets(product: Path) -> Dict[str, Any]:
@@ -195,7 +195,7 @@ class Format(HDF5Format):
 for limit in (0, 294, 1_000, 16_386, 40_000, 49_550, 200_000):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
-        Format((3, 12)).finish([], Path(sys.argv[1]), {})
+        Format((3, 12)).finish([], Path(sys.argv[1], str(limit)), {})
     except OSError as error:
         print(error.errno)
 """

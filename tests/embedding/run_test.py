@@ -227,16 +227,42 @@ class TestBadInput:
         assert contents(".") == before
 
     def test_a_full_disk(
-        self, unused: QuickEmbedder, format: str, monkeypatch: pytest.MonkeyPatch
+        self,
+        unused: QuickEmbedder,
+        format: str,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         usage = namedtuple("usage", "free")
-        num_copies = 1 if format == "parquet" else 2  # parts and what is made of them
-        needed = NUM_TOKENS * 3 * 12 * 4 * num_copies
+        needed = NUM_TOKENS * 3 * 12 * 4 * 2  # parts and what is made of them
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(needed - 1))
-        with pytest.raises(ConfigurationError, match=r"out needs at least .* are free.*--top"):
+        if format == "parquet":  # compressed parts, which are the output: it may still fit
+            monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(needed // 2 - 1))
+            error, message = AssertionError, "work was started"
+        else:
+            error, message = ConfigurationError, r"out needs at least .* are free.*--top"
+        with pytest.raises(error, match=message):
             embed(unused, format)
+        assert ("may still fit" in caplog.text) == (format == "parquet")
         with pytest.raises(AssertionError, match="work was started"):
             embed(unused, format, dtype="float16")
+
+    @pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+    def test_what_an_interrupted_merge_left_takes_no_space(
+        self,
+        make: Callable[[Path], None],
+        interrupted: None,
+        embedder: QuickEmbedder,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        left = Path("out.partial", "product")
+        make(left)
+
+        def usage(path: str) -> Any:
+            return namedtuple("usage", "free")(0 if left.exists() else 10**9)
+
+        monkeypatch.setattr(shutil, "disk_usage", usage)
+        assert embed(embedder, resume=True).num_sentences == len(LINES)
 
     @pytest.mark.parametrize(
         "library, options, extra",
@@ -293,7 +319,12 @@ class TestFullDisk:
         self, embedder: Any, folder: Path, format: str, number: int, monkeypatch: Any
     ) -> None:
         num_kept = max(number - 2, 0) // 2
-        outcome = f"{num_kept} parts are kept in" if num_kept else "no part is kept"
+        kept = (
+            "1 part is"
+            if num_kept == 1
+            else f"{num_kept or 'no'} part{'s are' if num_kept else ' is'}"
+        )
+        outcome = f"{kept} kept"
         match = rf"out: cannot be written \(No space left .*\); {outcome}.*Make room on the"
         with monkeypatch.context() as patch:
             fails_at(patch, number, errno.ENOSPC)

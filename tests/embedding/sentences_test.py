@@ -248,6 +248,12 @@ class TestBadParquet:
             with pytest.raises(ConfigurationError, match=match):
                 SentenceSource(name)
 
+    def test_two_columns_of_the_name_are_an_error(self, tmp_path: Path) -> None:
+        table = pyarrow.table([["a"], ["b"]], names=["sentence", "sentence"])
+        parquet.write_table(table, tmp_path / "in.parquet")
+        with pytest.raises(ConfigurationError, match="has 2 columns 'sentence', expected one"):
+            SentenceSource(tmp_path / "in.parquet")
+
     def test_a_file_with_damaged_names_of_columns_is_an_error(self, write_table: Any) -> None:
         path = write_table(sentence=TEXT)
         path.write_bytes(path.read_bytes().replace(b"sentence", b"sent\xffnce"))

@@ -105,6 +105,8 @@ def test_a_recovered_training_has_the_same_weights_and_records(
         for path in (folder, uninterrupted)
     )
     assert ours == theirs
+    seconds = [record["seconds"] for record in records(folder)]
+    assert seconds == sorted(seconds)
 
 
 def test_an_impossible_interval_is_an_error(tmp_path: Path) -> None:
