@@ -243,7 +243,7 @@ def frozen_of(random: Random, bilm: BiLM, files: Files, precision: str) -> Froze
     }
     is_from_files = random.random() < 0.5
     if is_from_files:
-        frozen = FrozenBiLM.from_files(*files, device=bilm.marks.device, **settings)
+        frozen = FrozenBiLM.from_files(*files, device=next(bilm.parameters()).device, **settings)
     else:
         frozen = bilm.freeze(**settings)
     return pickle.loads(pickle.dumps(frozen)) if random.random() < 0.2 else frozen
@@ -295,7 +295,7 @@ def values(folder: Path) -> Trial:
             character_ids = random_ids(random)
             slow = expected.of(character_ids)
             largest = expected.largest
-            character_ids = character_ids.to(bilm.marks.device)
+            character_ids = character_ids.to(next(bilm.parameters()).device)
             output = bilm(character_ids)
             compare(output, slow, options, "float32", largest, is_huge)
             output = frozen(character_ids, states, keep_sentences=random.random() < 0.5)
@@ -324,7 +324,7 @@ def compare_elmo(
         keep_sentence_boundaries=keeps_marks,
         dropout=0.0,
     ).train(random.random() < 0.5)
-    elmo.to(bilm.marks.device)
+    elmo.to(next(bilm.parameters()).device)
     with torch.no_grad():
         for mix in elmo.scalar_mixes:
             for parameter in mix.parameters():

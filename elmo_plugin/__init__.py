@@ -22,11 +22,11 @@ _MODULE_OF = {
     "BiLM": "elmo_plugin.bilm",
     "Elmo": "elmo_plugin.modules.elmo",
     "ElmoEmbedder": "elmo_plugin.embedding",
-    "ElmoTokenEmbedder": "elmo_plugin.modules.elmo_token_embedder",
+    "ElmoTokenEmbedder": "elmo_plugin.plugin",
     "FrozenBiLM": "elmo_plugin.bilm",
     "ScalarMix": "elmo_plugin.modules.elmo",
     "SentenceScorer": "elmo_plugin.embedding",
-    "TextEncoder": "elmo_plugin.modules.text_encoder",
+    "TextEncoder": "elmo_plugin.plugin",
     "batch_to_ids": "elmo_plugin.bilm",
     "load_predictor": "elmo_plugin.predictors",
 }

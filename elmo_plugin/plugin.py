@@ -16,7 +16,8 @@ import torch
 from elmo_plugin import pretraining, report, tasks
 from elmo_plugin.bilm.threads import most_threads
 from elmo_plugin.commands import allennlp_elmo
-from elmo_plugin.modules import elmo_token_embedder, text_encoder
+from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
+from elmo_plugin.modules.text_encoder import TextEncoder
 
 
 def limit_threads() -> None:
@@ -31,11 +32,4 @@ def limit_threads() -> None:
 
 limit_threads()
 
-__all__ = [
-    "allennlp_elmo",
-    "elmo_token_embedder",
-    "pretraining",
-    "report",
-    "tasks",
-    "text_encoder",
-]
+__all__ = ["ElmoTokenEmbedder", "TextEncoder", "allennlp_elmo", "pretraining", "report", "tasks"]

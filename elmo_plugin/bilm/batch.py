@@ -7,7 +7,11 @@ import numpy
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, NUM_CHARACTER_IDS
+from elmo_plugin.bilm.characters import (
+    MAX_CHARACTERS_PER_TOKEN,
+    NUM_CHARACTER_IDS,
+    sentence_marks,
+)
 from elmo_plugin.bilm.steps import State
 
 # Types of ids. Smaller ones cannot hold 261, and torch takes uint8 and bool in an index for masks.
@@ -17,7 +21,7 @@ _ADVICE = "Make it with batch_to_ids or the elmo_characters indexer."
 
 
 def read_batch(
-    character_ids: Tensor, mask: Tensor, marks: Tensor, merge_sentences: bool
+    character_ids: Tensor, mask: Tensor, merge_sentences: bool
 ) -> Tuple[Tensor, Tensor, "Packing"]:
     """
     Find the distinct words of a batch, and pack its sentences with their marks.
@@ -28,8 +32,6 @@ def read_batch(
         `(batch_size, timesteps, 50)`, at least one row.
     mask : `Tensor`
         `(batch_size, timesteps)`, where the words are: `mask_of(character_ids)`.
-    marks : `Tensor`
-        `(2, 50)`, the character ids of the begin and the end of a sentence, on the same device.
     merge_sentences : `bool`
         Read a sentence that stands in the batch several times (as in SRL, once for each of its predicates)
         only once. Not with carried states, which belong to rows.
@@ -42,6 +44,7 @@ def read_batch(
     lengths = mask.sum(dim=1)
     batch_size, timesteps = mask.shape
     # index: (num_tokens + 2,), the place in `words` of each token and of the two marks
+    marks = sentence_marks().to(mask.device)
     words, index = distinct_words(torch.cat([character_ids[mask].long(), marks]))
     # (batch_size, timesteps + 2): which of the words stands where, -1 at padding.
     word_at = index.new_full((batch_size, timesteps + 2), -1)

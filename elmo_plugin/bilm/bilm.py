@@ -9,9 +9,8 @@ from torch.overrides import TorchFunctionMode
 
 from elmo_plugin.bilm.batch import CarriedStates, mask_of, read_batch
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
-from elmo_plugin.bilm.characters import sentence_marks
 from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
-from elmo_plugin.bilm.interception import changed_setting, eager
+from elmo_plugin.bilm.interception import change_since_built, eager
 from elmo_plugin.bilm.lstm import ProjectedLSTM, run_directions
 from elmo_plugin.bilm.many_langs import ManyLangsEncoder, read_many_langs
 from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
@@ -47,8 +46,6 @@ class BiLM(torch.nn.Module):
 
     # Attributes
 
-    marks : `Tensor`
-        `(2, 50)`, the character ids of the sentence marks, on the device where batches are read.
     carried_states : `CarriedStates`
         Those of a stateful biLM.
     num_possible_updates : `int`
@@ -75,8 +72,6 @@ class BiLM(torch.nn.Module):
         self.backward_layers = torch.nn.ModuleList(
             _new_layer(options) for _ in range(options.num_layers)
         )
-        self.register_buffer("marks", sentence_marks(), persistent=False)
-        self.marks: Tensor
         # The method without underscore is newer than torch 2.4.
         self._register_load_state_dict_pre_hook(translate_allennlp_bilm, with_module=True)
 
@@ -143,9 +138,7 @@ class BiLM(torch.nn.Module):
     def without_weights(cls, options: BiLMOptions, stateful: bool = False) -> "BiLM":
         """Return a biLM whose parameters take no memory and have no values until they are replaced."""
         with torch.device("meta"), _NothingDrawn():
-            bilm = cls(options, stateful)
-        bilm.marks = sentence_marks()
-        return bilm
+            return cls(options, stateful)
 
     @property
     def num_layers(self) -> int:
@@ -221,9 +214,7 @@ class BiLM(torch.nn.Module):
             )
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             states = self.carried_states if self.stateful else None
-            return run_batch(
-                character_ids, self.marks, self.character_encoder, self.run_layers, states
-            )
+            return run_batch(character_ids, self.character_encoder, self.run_layers, states)
 
     def run_layers(
         self,
@@ -267,19 +258,19 @@ class BiLM(torch.nn.Module):
         # Raises
 
         `OSError` if a file cannot be written, and `ConfigurationError` if a weight is NaN or infinite, or if
-        a setting, such as the clip of a layer, is not that of the options.
+        the biLM is not as its options say: if it has hooks, other modules, or another clip in a layer.
         """
-        changed = changed_setting(self, BiLM.without_weights(self.options))
+        changed = change_since_built(self, BiLM.without_weights(self.options))
         if changed is not None:
             raise ConfigurationError(
-                f"The biLM cannot be saved: {changed}. Load the weights into a biLM of other options."
+                f"The biLM cannot be saved: {changed}. Undo that, or load the weights into a biLM of other "
+                "options."
             )
         save_model(self, options_file, weight_file)
 
 
 def run_batch(
     character_ids: Tensor,
-    marks: Tensor,
     encode: Callable[[Tensor], Tensor],
     run_lstms: Callable[..., Tuple[List[Tuple[Tensor, Tensor]], List[State]]],
     states: Optional[CarriedStates],
@@ -291,8 +282,6 @@ def run_batch(
 
     character_ids : `Tensor`
         `(batch_size, timesteps, 50)`. Rows of zeros are padding and stand at the end.
-    marks : `Tensor`
-        As for `read_batch`.
     encode : `Callable[[Tensor], Tensor]`
         From distinct words, `(num_words, 50)`, to their vectors, `(num_words, projection_dim)`.
     run_lstms : `Callable`
@@ -312,10 +301,10 @@ def run_batch(
     if len(mask) == 0:
         # The shapes of an empty row, without that row.
         row = character_ids.new_zeros(1, *character_ids.shape[1:])
-        output = run_batch(row, marks, encode, run_lstms, None)
+        output = run_batch(row, encode, run_lstms, None)
         activations = [layer[:0] for layer in output["activations"]]
         return {"activations": activations, "mask": output["mask"][:0]}
-    words, word_of, packing = read_batch(character_ids, mask, marks, merge_sentences=states is None)
+    words, word_of, packing = read_batch(character_ids, mask, merge_sentences=states is None)
     tokens = encode(words).index_select(0, word_of)  # (num_tokens, projection_dim)
     layers, final_states = run_lstms(
         [tokens, tokens.index_select(0, packing.reverse)],

@@ -75,7 +75,7 @@ def decoded_words(character_ids: Tensor) -> List[str]:
 
 def sentence_marks() -> Tensor:
     """Return the character ids of the begin and the end of a sentence, `(2, 50)`."""
-    return torch.from_numpy(numpy.stack([_spell(mark) for mark in _SENTENCE_MARKS]))
+    return torch.from_numpy(_SPELLED_MARKS.copy())
 
 
 def _spell(word: str) -> numpy.ndarray:
@@ -87,3 +87,6 @@ def _spell(word: str) -> numpy.ndarray:
     ids = numpy.full(MAX_CHARACTERS_PER_TOKEN, _PADDING_IN_WORD, dtype=numpy.int64)
     ids[: len(characters) + 2] = [_BEGIN_OF_WORD, *characters, _END_OF_WORD]
     return ids
+
+
+_SPELLED_MARKS = numpy.stack([_spell(mark) for mark in _SENTENCE_MARKS])

@@ -10,30 +10,19 @@ from torch import Tensor
 
 from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.bilm import BiLM, Output, run_batch, run_stack
-from elmo_plugin.bilm.character_encoder import CharacterEncoder, Highway
-from elmo_plugin.bilm.characters import sentence_marks
-from elmo_plugin.bilm.interception import are_plain, changed_setting, eager, settings_of
+from elmo_plugin.bilm.interception import are_plain, change_since_built, eager, settings_of
 from elmo_plugin.bilm.kept_vectors import SentenceActivations, WordVectors
-from elmo_plugin.bilm.lstm import ProjectedLSTM
-from elmo_plugin.bilm.many_langs import ManyLangsEncoder
 from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.processor import check_device
 from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
 from elmo_plugin.bilm.steps import LSTMTensors, RunLayer
-from elmo_plugin.bilm.threads import torch_in_one_thread_if_crowded
+from elmo_plugin.bilm.threads import torch_in_one_thread_if_needed
 from elmo_plugin.bilm.weights import opened_weights, release_freed_memory
 from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.files.text import FileName
 
 logger = logging.getLogger(__name__)
-
-# Runners have the arithmetic of exactly these classes. A class that is derived from one may compute something
-# else.
-COPIED_CLASSES = {
-    *(BiLM, CharacterEncoder, ManyLangsEncoder, Highway, ProjectedLSTM),
-    *(torch.nn.Conv1d, torch.nn.Embedding, torch.nn.Identity, torch.nn.Linear, torch.nn.ModuleList),
-}
 
 
 class FrozenBiLM:
@@ -100,7 +89,6 @@ class FrozenBiLM:
         ):
             self._runner: Runner = runner.prepare(encoder, layers, self.precision)
         self.kernel = self._runner.name
-        self._marks = sentence_marks().to(device)  # (2, 50)
         self.word_vectors = WordVectors(settings.word_cache_size)
         self._sentences = SentenceActivations(settings.sentence_cache_mb)
         self.weights_sha256: Optional[str] = None
@@ -218,7 +206,7 @@ class FrozenBiLM:
             torch.no_grad(),
             torch.autocast(device_type, enabled=False),
             # The reference's own work is torch's.
-            torch_in_one_thread_if_crowded() if self.kernel == "simd" else nullcontext(),
+            torch_in_one_thread_if_needed() if self.kernel == "simd" else nullcontext(),
         ):
             if keep_sentences and states is None and device_type == "cpu":
                 return self._sentences.read(character_ids, self._run)
@@ -226,7 +214,7 @@ class FrozenBiLM:
 
     def _run(self, character_ids: Tensor, states: Optional[CarriedStates] = None) -> Output:
         run_lstms = functools.partial(run_stack, self.options, self.layers)
-        return run_batch(character_ids, self._marks, self._encode, run_lstms, states)
+        return run_batch(character_ids, self._encode, run_lstms, states)
 
     def _encode(self, words: Tensor) -> Tensor:
         return self.word_vectors.read(words, self._runner.encode)
@@ -262,9 +250,8 @@ class CurrentSnapshot:
     @eager
     def get(self, bilm: BiLM) -> Optional[FrozenBiLM]:
         """Return the snapshot to run in place of the biLM; `None` if its modules have to run."""
-        if self.settings.precision == "float32" and torch.is_autocast_enabled(
-            bilm.marks.device.type
-        ):
+        device_type = next(bilm.parameters()).device.type
+        if self.settings.precision == "float32" and torch.is_autocast_enabled(device_type):
             # Autocast says in what to multiply, which the modules follow.
             return None
         made = self._made  # read once, as other threads may replace it
@@ -366,27 +353,9 @@ def _reason_against_snapshot(bilm: BiLM) -> Optional[str]:
 
 
 def reason_against_copying(bilm: BiLM) -> Optional[str]:
-    """Return why options and parameters do not say all about a biLM, as a clause; `None` if they do."""
-    built = BiLM.without_weights(bilm.options)
-    modules = dict(bilm.named_modules())
-    built_modules = dict(built.named_modules())
-    if modules.keys() != built_modules.keys():
-        return "modules in it were added or removed"
-    for name, module in modules.items():
-        place = f"its module '{name}'" if name else "it"
-        if type(module) not in COPIED_CLASSES or type(module) is not type(built_modules[name]):
-            return f"{place} is of the class {type(module).__name__}"
-        if not are_plain([(module, type(module))]):
-            return f"hooks or another forward run at {place}"
-        new = settings_of(module).keys() - settings_of(built_modules[name]).keys()
-        if new:
-            return f"{place} has an attribute '{min(new)}', which may change what it computes"
-    if dict(bilm.named_parameters()).keys() != dict(built.named_parameters()).keys():
-        return "parameters in it were added or removed"
-    changed = changed_setting(bilm, built)
-    if changed is not None:
-        return changed
+    """Return why runners cannot compute what a biLM does, as a clause; `None` if they can."""
+    changed = change_since_built(bilm, BiLM.without_weights(bilm.options))
     kinds = {(parameter.dtype, parameter.device) for parameter in bilm.parameters()}
-    if len(kinds) > 1 or kinds.pop()[0] != torch.float32:
+    if changed is None and (len(kinds) > 1 or kinds.pop()[0] != torch.float32):
         return "its parameters are not all float32 on one device"
-    return None
+    return changed

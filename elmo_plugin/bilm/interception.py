@@ -21,23 +21,34 @@ def settings_of(module: torch.nn.Module) -> Dict[str, Any]:
     }
 
 
-def changed_setting(module: torch.nn.Module, built: torch.nn.Module) -> Optional[str]:
+def change_since_built(module: torch.nn.Module, built: torch.nn.Module) -> Optional[str]:
     """
-    Return the first setting of a module, or the class of a submodule, which differs from that of another one
-    as it was built, as a clause; `None` if all are the same.
+    Return what a module computes by, beside the values of its parameters, that differs from another one as it
+    was built, as a clause; `None` if nothing does.
     """
-    others = dict(built.named_modules())
-    for name, one in module.named_modules():
-        if name and name in others and type(one) is not type(others[name]):
-            built_as = type(others[name]).__name__
-            return f"its {name} is of class {type(one).__name__}, and {built_as} by its options"
-        expected = settings_of(others[name]) if name in others else {}
-        found = settings_of(one)
-        for key, value in expected.items():
+    modules, built_modules = dict(module.named_modules()), dict(built.named_modules())
+    if modules.keys() != built_modules.keys():
+        return "modules in it were added or removed"
+    for name, one in modules.items():
+        place, built_as = f"its {name}" if name else "it", type(built_modules[name])
+        if type(one) is not built_as:
+            return (
+                f"{place} is of class {type(one).__name__}, and {built_as.__name__} by its options"
+            )
+        if not are_plain([(one, built_as)]):
+            return f"hooks or another forward run at {place}"
+        found, expected = settings_of(one), settings_of(built_modules[name])
+        for key, value in found.items():
+            if key not in expected:
+                return f"{place} has an attribute '{key}', which may change what it computes"
             # Of another type it could be a tensor, which compares element by element.
-            if type(found.get(key)) is not type(value) or found[key] != value:
+            if type(expected[key]) is not type(value) or expected[key] != value:
                 place = f"{name}.{key}" if name else key
-                return f"its {place} is {found.get(key)}, and {value} by its options"
+                return f"its {place} is {value}, and {expected[key]} by its options"
+        if expected.keys() - found.keys():
+            return f"{place} has no attribute '{min(expected.keys() - found.keys())}'"
+    if dict(module.named_parameters()).keys() != dict(built.named_parameters()).keys():
+        return "parameters in it were added or removed"
     return None
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import sys
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
@@ -20,6 +19,7 @@ MAX_OPTIONS_BYTES = 100_000_000
 MAX_LAYERS = 1000
 
 _MISSING = object()
+_LARGEST_FLOAT32 = 3.4e38
 
 
 @dataclass(frozen=True)
@@ -302,9 +302,9 @@ class _Reader:
     def clip(self, key: str) -> Optional[float]:
         def is_clip(value: Any) -> bool:
             is_number = type(value) in (int, float)
-            return value is None or (is_number and 0 <= value <= sys.float_info.max)
+            return value is None or (is_number and 0 <= value <= _LARGEST_FLOAT32)
 
-        expected = "a finite number of at least 0 (0 or null: no clipping)"
+        expected = "a finite number of float32, at least 0 (0 or null: no clipping)"
         return float(self.value(key, expected, is_clip) or 0) or None
 
     def choice(self, key: str, choices: Sequence[Any], default: Any = None) -> Any:

@@ -47,22 +47,23 @@ def most_threads() -> int:
 
 
 def _torch_threads() -> int:
-    """Return the number of torch's threads outside of `torch_in_one_thread_if_crowded`."""
+    """Return the number of torch's threads outside of `torch_in_one_thread_if_needed`."""
     return getattr(_calling, "torch_threads", None) or torch.get_num_threads()
 
 
 @contextmanager
-def torch_in_one_thread_if_crowded() -> Iterator[None]:
+def torch_in_one_thread_if_needed() -> Iterator[None]:
     """
-    On a crowded machine, run torch's operations in the calling thread alone: those between calls of the C++,
-    which are short (but not those for new words of ELMoForManyLangs). Their threads would spin for
-    milliseconds while one of them waits for a CPU. The C++ has as many threads as it has without this
+    On a crowded machine, and in a forked process, run torch's operations in the calling thread alone: those
+    between calls of the C++, which are short (but not those for new words of ELMoForManyLangs). On a crowded
+    machine their threads would spin for milliseconds while one of them waits for a CPU; in a forked process
+    there are none, and OpenMP would wait for them forever. The C++ has as many threads as it has without this
     (`num_threads_for`).
 
     Not by `torch.set_num_threads`: a thread of the program that calls torch for the first time would keep
     that number.
     """
-    openmp = _openmp_of_torch() if is_crowded() else None
+    openmp = _openmp_of_torch() if is_crowded() or os.getpid() != _PROCESS else None
     threads = torch.get_num_threads()
     if openmp is None or threads == 1:
         yield

@@ -30,6 +30,7 @@ from elmo_plugin.bilm.checkpoints import (
 from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names
 from elmo_plugin.bilm.processor import checked_device
 from elmo_plugin.bilm.weights import in_type, weights_checksum
+from elmo_plugin.compat.patches import prepare_allennlp
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.tensors import save_tensors
@@ -63,6 +64,7 @@ def opened_archive(
     `ConfigurationError` if it does not exist, if it is damaged, if its parts do not belong together, if it
     would write outside of its folder, or if the memory of the GPU or the temporary folder is full.
     """
+    prepare_allennlp()
     checked_device(cuda_device)
     try:
         archive = load_archive(archive_file, cuda_device, overrides)

@@ -30,7 +30,7 @@ def config_path(name: str) -> Path:
     """
     Return the path of a config: a file, or an experiment of this package by its name, such as `ner_small`.
     """
-    of_package = CONFIGS / f"{Path(name).stem}.jsonnet"
+    of_package = CONFIGS / f"{name.removesuffix('.jsonnet')}.jsonnet"
     is_name = Path(name).name == name and not Path(name).exists()
     return of_package if is_name and of_package.exists() else Path(name)
 

@@ -102,6 +102,14 @@ def test_gradients_in_cpp_are_those_of_torch(
         assert_close(ours, theirs, terms, scale=max(1.0, float(theirs.abs().max())))
 
 
+def test_an_adapter_in_place_of_a_module_is_called() -> None:
+    encoder = CharacterEncoder(WIDE, OUTPUT_DIM)
+    words = batch_to_ids([["a", "bb", "ccc"]])[0]
+    expected = encoder(words)
+    encoder.character_embedding = torch.nn.Sequential(encoder.character_embedding)  # type: ignore
+    assert_close(encoder(words), expected, 7 * 15)
+
+
 def test_not_a_number_passes_through_training() -> None:
     encoder = CharacterEncoder(WIDE, OUTPUT_DIM)
     words = batch_to_ids([["a", "b"]])[0]

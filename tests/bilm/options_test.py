@@ -107,9 +107,10 @@ def test_bilm_tfs_number_of_characters_in_training_is_accepted() -> None:
         ("lstm.n_layers", 0, "is 0, expected an integer from 1 to 1000"),
         ("lstm.n_layers", 10**9, "is 1000000000, expected an integer from 1 to 1000"),
         ("lstm.projection_dim", True, "is true, expected an integer"),
-        ("lstm.cell_clip", -3, "is -3, expected a finite number of at least 0"),
-        ("lstm.proj_clip", "3", 'is "3", expected a finite number of at least 0'),
-        ("lstm.proj_clip", 10**400, "expected a finite number of at least 0"),
+        ("lstm.cell_clip", -3, "is -3, expected a finite number of float32, at least 0"),
+        ("lstm.proj_clip", "3", 'is "3", expected a finite number of float32, at least 0'),
+        ("lstm.proj_clip", 1e300, "expected a finite number of float32"),
+        ("lstm.proj_clip", 10**400, "expected a finite number of float32, at least 0"),
         ("lstm.use_skip_connections", "yes", 'is "yes", expected true or false'),
     ],
 )

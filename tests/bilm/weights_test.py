@@ -329,10 +329,34 @@ class TestSaving:
             bilm.save(tmp_path / "options", tmp_path / "weights")
         assert (tmp_path / "options").read_text() == "previous"
 
-    def test_changed_modules_are_refused(self, bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "change, message",
+        [
+            (
+                lambda bilm: bilm.add_module("adapter", torch.nn.Linear(2, 2)),
+                "modules in it were add",
+            ),
+            (
+                lambda bilm: bilm.character_encoder.projection.register_forward_hook(print),
+                "hooks or another forward run at its character_encoder.projection",
+            ),
+            (lambda bilm: setattr(bilm.character_encoder, "scale", 2.0), "attribute 'scale'"),
+            (
+                lambda bilm: bilm.register_parameter("scale", torch.nn.Parameter(torch.ones(1))),
+                "parameters in it were added or removed",
+            ),
+        ],
+    )
+    def test_changed_modules_are_refused(
+        self,
+        change: Callable[[BiLM], Any],
+        message: str,
+        bilm_files: BiLMFiles,
+        tmp_path: Path,
+    ) -> None:
         bilm = BiLM.from_files(*bilm_files)
-        bilm.adapter = torch.nn.Linear(2, 2)
-        with pytest.raises(ValueError, match=r"a parameter adapter\.weight, which has no place"):
+        change(bilm)
+        with pytest.raises(ConfigurationError, match=message):
             bilm.save(tmp_path / "options", tmp_path / "weights")
 
     @pytest.mark.parametrize("number", [math.nan, math.inf], ids=str)

@@ -47,7 +47,7 @@ def test_a_config_is_a_file_or_an_experiment_of_the_package(
         == CONFIGS / "ner_small.jsonnet"
     )
     assert (CONFIGS / "ner_small.jsonnet").is_file()
-    for other in ("other", "mine/ner_small.jsonnet"):
+    for other in ("other", "mine/ner_small.jsonnet", "ner_small.json"):
         assert config_path(other) == Path(other)
     (tmp_path / "ner_small.jsonnet").write_text("{}")  # a file of this name comes first
     assert config_path("ner_small.jsonnet") == Path("ner_small.jsonnet")
