@@ -13,9 +13,8 @@ from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncode
 from allennlp.modules.matrix_attention import LinearMatrixAttention
 from allennlp.nn import Initializer, InitializerApplicator
 from allennlp.nn.util import masked_max, min_value_of_dtype
-from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy
 from torch import BoolTensor, Tensor
-from torch.nn.functional import cross_entropy, pad
+from torch.nn.functional import pad
 
 from elmo_plugin.errors import check_positive
 from elmo_plugin.modules.text_encoder import TextEncoder, built
@@ -32,6 +31,7 @@ class QuestionAnswerer(Model):
     which also reads the output of the first, scores the end.
 
     The loss is the cross entropy of the start plus that of the end, averaged over the questions of the batch.
+    Of a question with several answers, the probability of all their starts, or ends, counts.
     The predicted span is the exact maximum: the span of at most `max_answer_tokens` tokens with the highest
     sum of scores. Passages are read whole: memory grows with the square of their length, by about 14 bytes
     for each pair of tokens, 22 in training.
@@ -88,22 +88,18 @@ class QuestionAnswerer(Model):
         self.max_answer_tokens = max_answer_tokens
         self.dropout = InputVariationalDropout(dropout)
         self._answer_metrics = AnswerMetrics()
-        self._start_accuracy = CategoricalAccuracy()
-        self._end_accuracy = CategoricalAccuracy()
-        self._span_accuracy = BooleanAccuracy()
         initializer(self)
 
     def forward(
         self,
         question: TextFieldTensors,
         passage: TextFieldTensors,
-        span_start: Optional[Tensor] = None,
-        span_end: Optional[Tensor] = None,
+        answer_spans: Optional[Tensor] = None,
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
         """
-        Answer questions, each about its passage. Gold answers are `span_start` and `span_end`, `(batch_size,
-        1)`, the first and the last token.
+        Answer questions, each about its passage. Gold answers are `answer_spans`, `(batch_size, num_answers,
+        2)`, the first and the last token of each, -1 at padding.
 
         # Returns
 
@@ -125,12 +121,9 @@ class QuestionAnswerer(Model):
             "span_probability": _probability(start_logits, spans[:, 0])
             * _probability(end_logits, spans[:, 1]),
         }
-        if span_start is not None and span_end is not None:
-            start, end = span_start.squeeze(-1), span_end.squeeze(-1)
-            output["loss"] = cross_entropy(start_logits, start) + cross_entropy(end_logits, end)
-            self._start_accuracy(start_logits, start)
-            self._end_accuracy(end_logits, end)
-            self._span_accuracy(spans, torch.stack([start, end], dim=-1))
+        if answer_spans is not None:
+            starts, ends = answer_spans.unbind(dim=-1)
+            output["loss"] = _loss(start_logits, starts) + _loss(end_logits, ends)
         if metadata is not None:
             output["best_span_text"] = []
             for span, question in zip(spans.tolist(), metadata, strict=True):
@@ -140,16 +133,8 @@ class QuestionAnswerer(Model):
         return output
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
-        """
-        Return the metrics of `AnswerMetrics`, and the accuracy of the start, of the end and of the best span
-        against the first answer alone. All are between 0 and 1.
-        """
-        return {
-            **self._answer_metrics.get_metric(reset),
-            "start_accuracy": self._start_accuracy.get_metric(reset),
-            "end_accuracy": self._end_accuracy.get_metric(reset),
-            "span_accuracy": self._span_accuracy.get_metric(reset),
-        }
+        """Return the metrics of `AnswerMetrics` since the last reset."""
+        return self._answer_metrics.get_metric(reset)
 
     def counts(self) -> Dict[str, Counts]:
         """Return the counts of `f1` since the last reset."""
@@ -184,6 +169,17 @@ def _masked(logits: Tensor, mask: BoolTensor) -> Tensor:
     """Return scores in float32, with padding at the lowest number: `(batch_size, passage_length)`."""
     logits = logits.float()
     return logits.masked_fill(~mask, min_value_of_dtype(logits.dtype))
+
+
+def _loss(logits: Tensor, gold: Tensor) -> Tensor:
+    """
+    Return the negative log of the probability of the gold tokens of each passage together, averaged. They are
+    `(batch_size, num_answers)`, -1 at padding.
+    """
+    tokens = torch.arange(logits.size(1), device=logits.device)
+    is_gold = (gold.unsqueeze(-1) == tokens).any(dim=1)  # (batch_size, passage_length)
+    of_gold = logits.masked_fill(~is_gold, -torch.inf).logsumexp(dim=-1)
+    return (logits.logsumexp(dim=-1) - of_gold).mean()
 
 
 def _probability(logits: Tensor, indices: Tensor) -> Tensor:

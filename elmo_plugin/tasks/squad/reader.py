@@ -17,9 +17,10 @@ from typing import (
     Union,
 )
 
+import torch
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance
-from allennlp.data.fields import Field, IndexField, MetadataField, TextField
+from allennlp.data.fields import Field, MetadataField, TensorField, TextField
 from allennlp.data.tokenizers import Tokenizer
 from allennlp.predictors import Predictor
 from pydantic import BaseModel, StrictInt, StringConstraints, ValidationError
@@ -152,6 +153,11 @@ class TokenizedPassage(NamedTuple):
         is_cut = self.text[self.offsets[last][1] : end].strip() != ""
         return None if is_cut else (first, last)
 
+    def answer_spans(self, answers: Sequence[Answer]) -> List[Tuple[int, int]]:
+        """Return the `covering_tokens` of answers, of those that have some, each once."""
+        spans = dict.fromkeys(map(self.covering_tokens, answers))
+        return [span for span in spans if span is not None]
+
 
 @DatasetReader.register("elmo_squad")
 class SquadReader(TaskReader):
@@ -160,17 +166,17 @@ class SquadReader(TaskReader):
     `skip_invalid`. Errors name the question, as in `train.json, data[3], paragraphs[0], qas[2] (id
     5733be284776f41900661182)`.
 
-    Every question is an instance with the fields `question`, `passage`, `span_start` and `span_end` (the
-    first and the last token of the first answer) and `metadata` (`id`; `question` and `passage` as in the
-    file; `token_offsets`, start and end (exclusive) of each passage token's characters; `answers`, the texts
-    of all answers; `article`, its position in the file). The span consists of the fewest tokens that cover
-    the answer.
+    Every question is an instance with the fields `question`, `passage`, `answer_spans` `(num_answers, 2)`
+    (the first and the last of the fewest tokens that cover an answer, of answers at different places) and
+    `metadata` (`id`; `question` and `passage` as in the file; `token_offsets`, start and end (exclusive) of
+    each passage token's characters; `answers`, the texts of all answers; `article`, its position in the
+    file).
 
     # Parameters
 
     max_passage_tokens : `int`, optional
-        Number of tokens after which passages are cut. Questions whose first answer is not in the remaining
-        part are left out and counted. For training: questions that are left out are not measured either, so
+        Number of tokens after which passages are cut. Questions without an answer in the remaining part are
+        left out and counted. For training: questions that are left out are not measured either, so
         validation needs a `validation_dataset_reader` without it.
 
     The other parameters are those of `TaskReader`, whose records are questions here. The tokenizer must give
@@ -210,15 +216,13 @@ class SquadReader(TaskReader):
             "metadata": MetadataField(metadata),
         }
         if answers:
-            tokens = passage.covering_tokens(answers[0])
-            if tokens is None:
+            spans = passage.answer_spans(answers)
+            if not spans:
                 raise ConfigurationError(
                     f"the tokenizer makes no token of the answer '{answers[0].text}', expected at "
                     "least one. Use another tokenizer."
                 )
-            fields["span_start"], fields["span_end"] = (
-                IndexField(index, passage.field) for index in tokens
-            )
+            fields["answer_spans"] = TensorField(torch.tensor(spans), padding_value=-1)
         return Instance(fields)
 
     def _records(self, file_path: FileName) -> Iterator[Tuple[str, SquadRecord]]:
@@ -264,9 +268,9 @@ class SquadReader(TaskReader):
             passage = TokenizedPassage.from_text(text, self.tokenizer, self._max_passage_tokens)
             self._latest_passage = passage
         is_cut = self._max_passage_tokens is not None
-        if is_cut and passage.covering_tokens(question.answers[0]) is None:
+        if is_cut and not passage.answer_spans(question.answers):
             maximum = f"max_passage_tokens, {self._max_passage_tokens}"
-            counts[f"questions with an answer beyond {maximum} left out"] += 1
+            counts[f"questions with all answers beyond {maximum} left out"] += 1
             return
         instance = self.text_to_instance(question.question, passage, question.answers, question.id)
         instance["metadata"].metadata["article"] = record.article

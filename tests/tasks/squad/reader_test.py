@@ -25,8 +25,8 @@ def id_of(instance):
     return instance["metadata"]["id"]
 
 
-def span_of(instance):
-    return instance["span_start"].sequence_index, instance["span_end"].sequence_index
+def spans_of(instance):
+    return list(map(tuple, instance["answer_spans"].tensor.tolist()))
 
 
 def question(id_="q1", **changes):
@@ -56,9 +56,16 @@ def test_questions_passages_and_answers_are_read():
     assert [id_of(instance) for instance in instances] == (
         ["paris", "sun", "hours", "snow", "wrote", "work", "left", "year"]
     )
-    assert [span_of(instance) for instance in instances] == (
-        [(3, 3), (8, 9), (15, 15), (0, 0), (0, 1), (7, 10), (21, 22), (24, 24)]
-    )
+    assert [spans_of(instance) for instance in instances] == [
+        [(3, 3)],
+        [(8, 9), (7, 9)],
+        [(15, 15)],
+        [(0, 0)],
+        [(0, 1)],
+        [(7, 10), (8, 9)],
+        [(21, 22)],
+        [(24, 24)],
+    ]
     wrote = instances[4]
     assert " ".join(token.text for token in wrote["question"]) == 'Who wrote " The Storm " ?'
     assert [token.text for token in wrote["passage"]][:4] == ["Mary", "Smith", "(", "born"]
@@ -80,10 +87,11 @@ def test_questions_passages_and_answers_are_read():
 
 def test_long_passages_are_cut_and_answers_beyond_left_out(caplog):
     instances = read(TINY_FILE, max_passage_tokens=10)
-    assert [id_of(instance) for instance in instances] == ["paris", "sun", "snow", "wrote"]
-    assert [len(instance["passage"]) for instance in instances] == [10, 10, 2, 10]
+    assert [id_of(instance) for instance in instances] == ["paris", "sun", "snow", "wrote", "work"]
+    assert [len(instance["passage"]) for instance in instances] == [10, 10, 2, 10, 10]
+    assert spans_of(instances[-1]) == [(8, 9)]  # the other answer ends later
     assert (
-        "4 questions with an answer beyond max_passage_tokens, 10 left out (8 records"
+        "3 questions with all answers beyond max_passage_tokens, 10 left out (8 records"
         in caplog.text
     )
 
