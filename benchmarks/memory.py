@@ -106,7 +106,8 @@ def load(options_file: str, weight_file: str, precision: str, kernel: str) -> Di
 
     def count(name: str, item: Any) -> None:
         nonlocal num_weights
-        num_weights += item.size if isinstance(item, h5py.Dataset) else 0
+        is_loaded = isinstance(item, h5py.Dataset) and not name.startswith("softmax/")
+        num_weights += item.size if is_loaded else 0
 
     with h5py.File(weight_file) as file:
         file.visititems(count)

@@ -209,7 +209,7 @@ class TaskExperiment(Experiment):
             reader = self.config["dataset_reader"]
             share = {"type": "elmo_share", "share": variant.share, "seed": seed}
             changes["dataset_reader"] = {**share, "reader": reader}
-            # Validation and test data stay whole.
+            # Validation and test data stay as they are.
             if not self.config.get("validation_dataset_reader"):
                 changes["validation_dataset_reader"] = reader
             if not self.config.get("validation_data_loader"):

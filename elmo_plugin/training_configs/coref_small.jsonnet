@@ -1,5 +1,5 @@
 // Coreference for a small corpus, a biLM of your own, and two CPU cores: no pretrained word vectors, small
-// widths, 50 antecedents, 25 sentences of a document at a time in training. Made for RESULTS.md; a starting point for
+// widths, 25 sentences of a document at a time in training. Made for RESULTS.md; a starting point for
 // your language or domain. An epoch of 80 documents of 2,000 words takes 40 seconds of one core.
 //
 //   export COREF_DATA=...     a folder with train.gold_conll, dev.gold_conll and test.gold_conll
@@ -18,7 +18,6 @@ coref.experiment(
   num_character_filters=20,
   rnn_size=64,
   feedforward_dims=[64],
-  max_antecedents=50,
   max_training_sentences=25,
   learning_rate=0.002,
   learning_rate_scheduler=null,

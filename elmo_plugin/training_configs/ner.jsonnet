@@ -24,7 +24,8 @@
 // end transitions, and no dropout of ELMo beside that of RNN inputs are AllenNLP's; the paper does not say.
 // The loss here is the mean over the sentences of a batch, AllenNLP's is the sum: lambda 0.1 weighs more here (the
 // paper found NER insensitive to it), and a gradient norm of 5 clips less.
-// What differs from the paper: for most tasks it fine-tunes the biLM on the task's text. Here the biLM is as
+// What differs from the paper: words have marks around their characters, so that no word is shorter than a filter
+// (lib/words.libsonnet); and for most tasks the paper fine-tunes the biLM on the task's text. Here the biLM is as
 // published. For a fine-tuned one see bilm_finetune.jsonnet, and give its files as
 // model.text_encoder.elmo.options_file and .weight_file.
 local elmo = import 'lib/elmo.libsonnet';

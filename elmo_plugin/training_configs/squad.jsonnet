@@ -21,7 +21,7 @@
 //                        and .weight_file
 //   tokens               theirs: NLTK's, split further             here: spaCy's rules (elmo_rule_based)
 //   unknown words        theirs: zeros                             here: random vectors, AllenNLP's way
-//   characters           theirs: first 14 of a word                here: all
+//   characters           theirs: first 14 of a word                here: all, with marks around them
 //   character dropout    theirs: on the characters' vectors        here: on the convolutions' output
 //   evaluated, saved     theirs: every 1,200 batches               here: every epoch (some 1,950 batches)
 //   averaging            theirs: decay 0.999 from the start        here: min(0.999, (1 + n) / (10 + n)) after n

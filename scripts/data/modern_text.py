@@ -1,7 +1,8 @@
 """
 Modern English, shuffled, in gzipped shards: Wikipedia (two crawls, 2014/15) and podcast transcripts.
 
-Documents that share text with any held-out or task set are left out whole.
+Documents that share two strings of eight words with held-out text or with most task sets, see
+`evaluated_ngrams`, are left out whole.
 """
 
 import hashlib

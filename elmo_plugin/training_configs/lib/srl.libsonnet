@@ -54,7 +54,7 @@ local words = import 'words.libsonnet';
           use_input_projection_bias: false,
         },
       },
-      // AllenNLP starts the LSTM's weights orthogonal, its forget biases at 1 and its other biases at 0.
+      // AllenNLP starts the weights of `alternating_lstm` orthogonal, its forget biases at 1 and its other biases at 0.
       initializer: { regexes: [['tag_projection.weight', { type: 'orthogonal' }]] },
       regularizer: elmo.regularizer(scalar_mix_l2),
     },
