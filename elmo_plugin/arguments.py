@@ -10,9 +10,37 @@ from typing import Any, Dict, Optional, Type, TypeVar, Union, get_args, get_orig
 from elmo_plugin.errors import ConfigurationError, check_choice
 from elmo_plugin.files.text import parse_json
 
-Options = TypeVar("Options")
+OptionsType = TypeVar("OptionsType")
 
 _MAX_SHOWN = 100  # characters of invalid JSON in an error
+
+
+class Options:
+    """
+    Base class of dataclasses whose fields are made by `option`. Calls from Python are checked as the command
+    line is.
+
+    # Raises
+
+    `ConfigurationError` naming a field whose value, or an item of it, is not one of its `choices`, or not
+    `positive`. The default is always valid.
+    """
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            choices = field.metadata.get("settings", {}).get("choices")
+            value = getattr(self, field.name)
+            if value == field.default:
+                continue
+            if choices is not None:
+                for item in value if isinstance(value, (tuple, list)) else [value]:
+                    check_choice(field.name, item, choices)
+            if field.metadata.get("positive"):
+                is_whole = not isinstance(field.default, float)
+                is_number = isinstance(value, Integral if is_whole else Real)
+                if not (is_number and 0 < value < math.inf):  # NaN fails too
+                    expected = f"a positive {'whole ' if is_whole else ''}number"
+                    raise ConfigurationError(f"{field.name} is {value!r}, expected {expected}.")
 
 
 def option(
@@ -46,7 +74,7 @@ def option(
     repeat : `bool`, optional (default = `False`)
         Whether the flag is repeated before each value of a sequence.
     positive : `bool`, optional (default = `False`)
-        Whether `check_options` accepts positive numbers only, whole ones unless the default is a `float`.
+        Whether `Options` accept positive numbers only, whole ones unless the default is a `float`.
     settings
         `metavar`, `choices` and `type`, as in `argparse`. By default `type` is that of the field.
     """
@@ -86,7 +114,7 @@ def add_options(
             _add_argument(group, field, types[field.name])
 
 
-def options_from(options_class: Type[Options], args: argparse.Namespace) -> Options:
+def options_from(options_class: Type[OptionsType], args: argparse.Namespace) -> OptionsType:
     """Build the dataclass from parsed arguments, including its groups."""
     types = get_type_hints(options_class)
     values: Dict[str, Any] = {}
@@ -100,27 +128,6 @@ def options_from(options_class: Type[Options], args: argparse.Namespace) -> Opti
                 value = tuple(item_type(*item) if _is_record(item_type) else item for item in value)
             values[field.name] = value
     return options_class(**values)
-
-
-def check_options(options: Any) -> None:
-    """
-    Raise `ConfigurationError` naming a field whose value, or an item of it, is not one of its `choices`, as
-    the command line does too, or not `positive`. The default is always valid.
-    """
-    for field in dataclasses.fields(options):
-        choices = field.metadata.get("settings", {}).get("choices")
-        value = getattr(options, field.name)
-        if value == field.default:
-            continue
-        if choices is not None:
-            for item in value if isinstance(value, (tuple, list)) else [value]:
-                check_choice(field.name, item, choices)
-        if field.metadata.get("positive"):
-            is_whole = not isinstance(field.default, float)
-            is_number = isinstance(value, Integral if is_whole else Real)
-            if not (is_number and 0 < value < math.inf):  # NaN fails too
-                expected = f"a positive {'whole ' if is_whole else ''}number"
-                raise ConfigurationError(f"{field.name} is {value!r}, expected {expected}.")
 
 
 def _json_object(text: str) -> Dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence
 import pytest
 from allennlp.commands import ArgumentParserWithDefaults
 
-from elmo_plugin.arguments import add_options, check_options, option, option_group, options_from
+from elmo_plugin.arguments import Options, add_options, option, option_group, options_from
 from elmo_plugin.errors import ConfigurationError
 
 
@@ -17,14 +17,14 @@ class Text(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(Options):
     precision: str = option("of products", "float32", choices=("float32", "int8"))
     cuda_device: int = option("which GPU", -1)
     batch_size: Optional[int] = option("of sentences", None, positive=True)
 
 
 @dataclass(frozen=True)
-class Options:
+class Command(Options):
     files: Sequence[str] = option("what to read", positional=True, metavar="FILE")
     output: str = option("where results go", short="-s", metavar="DIR")
     seeds: Sequence[int] = option("one run for each", (1, 2))
@@ -40,12 +40,12 @@ class Options:
 
 def parser() -> argparse.ArgumentParser:
     result = ArgumentParserWithDefaults()
-    add_options(result, Options)
+    add_options(result, Command)
     return result
 
 
-def parsed(arguments: str) -> Options:
-    return options_from(Options, parser().parse_args(arguments.split()))
+def parsed(arguments: str) -> Command:
+    return options_from(Command, parser().parse_args(arguments.split()))
 
 
 ALL = (
@@ -55,8 +55,8 @@ ALL = (
 
 
 def test_every_kind_of_argument() -> None:
-    assert parsed("a b -s out") == Options(files=("a", "b"), output="out")
-    expected = Options(
+    assert parsed("a b -s out") == Command(files=("a", "b"), output="out")
+    expected = Command(
         files=("a",),
         output="out",
         seeds=(3,),
@@ -105,12 +105,12 @@ def test_the_help_gives_each_default_once() -> None:
 
 
 def test_values_are_checked_in_calls_from_python_too() -> None:
-    for model in (Model("int8"), Model(batch_size=3), Model()):
-        check_options(model)
-    for model, match in [
-        (Model("int4"), "precision is 'int4', expected one of float32, int8"),
-        (Model(batch_size=0), "batch_size is 0, expected a positive whole number"),
-        (Model(batch_size=2.5), "batch_size is 2.5, expected a positive whole number"),
+    for values in ({"precision": "int8"}, {"batch_size": 3}, {}):
+        Model(**values)
+    for values, match in [
+        ({"precision": "int4"}, "precision is 'int4', expected one of float32, int8"),
+        ({"batch_size": 0}, "batch_size is 0, expected a positive whole number"),
+        ({"batch_size": 2.5}, "batch_size is 2.5, expected a positive whole number"),
     ]:
         with pytest.raises(ConfigurationError, match=match):
-            check_options(model)
+            Model(**values)

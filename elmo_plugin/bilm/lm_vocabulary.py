@@ -94,7 +94,7 @@ class LMVocabulary:
         kept = frequent[: None if max_size is None else max(0, max_size - len(SPECIALS))]
         if not kept:
             raise ConfigurationError(
-                f"no word of the corpus occurs {min_count} times, expected at most "
+                f"min_count: no word of the corpus occurs {min_count} times, expected at most "
                 f"{max((counts[word] for word in words), default=0)}, the largest count of a word. Give a "
                 "smaller number, or more text."
             )

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from elmo_plugin.arguments import option, option_group
+from elmo_plugin.arguments import Options, option, option_group
 from elmo_plugin.bilm.processor import checked_device
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.embedding.elmo_embedder import (
@@ -43,7 +43,7 @@ OUTPUT appears when it is complete. Until then, finished parts are in OUTPUT.par
 
 
 @dataclass(frozen=True)
-class EmbedOptions:
+class EmbedOptions(Options):
     """What to embed, with which biLM, and what to write."""
 
     input_file: str = option(
@@ -81,6 +81,7 @@ class EmbedOptions:
     engine: EngineOptions = option_group("several processes or machines", EngineOptions())
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         num_choices = len(self.layers) + (self.mix is not None)
         if num_choices != 1:
             raise ConfigurationError(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional, Sequence
 
-from elmo_plugin.arguments import option, option_group
+from elmo_plugin.arguments import Options, option, option_group
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.program import SUFFIXES, export_program
 from elmo_plugin.commands.main import needing_allennlp
@@ -37,7 +37,7 @@ USAGE = "%(prog)s (ARCHIVE | --model NAME) FOLDER [options]"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions:
+class ExportOptions(Options):
     """The arguments of `export_model`, and the biLM of a program."""
 
     archive_file: Optional[str] = option(
@@ -79,6 +79,7 @@ class ExportOptions:
         return Path(self.output_folder).suffix in SUFFIXES
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.is_of_program:
             if self.archive_file is not None:
                 raise ConfigurationError(

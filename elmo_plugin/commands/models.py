@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Dict, List, Optional
 
 import elmo_plugin
-from elmo_plugin.arguments import option
+from elmo_plugin.arguments import Options, option
 from elmo_plugin.errors import ConfigurationError
 
 DESCRIPTION = """\
@@ -39,7 +39,7 @@ _ORIGINAL_ABOUT = "the paper's, of AI2; not included, downloaded once; en"
 
 
 @dataclass(frozen=True)
-class ModelsOptions:
+class ModelsOptions(Options):
     """Which model to show."""
 
     name: Optional[str] = option(

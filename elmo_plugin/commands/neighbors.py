@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Optional, Sequence
 
-from elmo_plugin.arguments import check_options, option, option_group
+from elmo_plugin.arguments import Options, option, option_group
 from elmo_plugin.embedding.elmo_embedder import BiLMFiles, DeviceOptions, ElmoEmbedder
 from elmo_plugin.embedding.layers import AVERAGE, POOLS, TOP_LAYER, Layer
 from elmo_plugin.embedding.neighbors import (
@@ -36,7 +36,7 @@ def _layer(text: str) -> Layer:
 
 
 @dataclass(frozen=True)
-class NeighborsOptions:
+class NeighborsOptions(Options):
     """What to compare, and what to show."""
 
     text: str = option(
@@ -76,7 +76,7 @@ class NeighborsOptions:
                 f"found {found}, expected one of them. Give --word to compare the occurrences of a word, or "
                 "--pool to compare whole sentences."
             )
-        check_options(self)
+        super().__post_init__()
         self.files.check()
 
 

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from elmo_plugin.arguments import check_options, option
+from elmo_plugin.arguments import Options, option
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_not_input, check_output_file, opened_output
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class PredictOptions:
+class PredictOptions(Options):
     """The arguments of the command."""
 
     archive_file: str = option(
@@ -72,7 +72,7 @@ class PredictOptions:
     cuda_device: int = option("index of the GPU; -1 for the CPU", -1, metavar="N")
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.output_file is not None and self.output_file != STANDARD_STREAM:
             check_output_file(self.output_file, self.overwrite, "--output-file")
             if os.path.exists(self.input_file):

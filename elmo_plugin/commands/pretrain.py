@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Optional, Sequence
 
-from elmo_plugin.arguments import check_options, option
+from elmo_plugin.arguments import Options, option
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
 
@@ -35,7 +35,7 @@ SIZE, HOURS = "mini", 1.0
 
 
 @dataclass(frozen=True)
-class PretrainOptions:
+class PretrainOptions(Options):
     """The text, the biLM and the time."""
 
     text: Sequence[str] = option(
@@ -83,7 +83,7 @@ class PretrainOptions:
     overwrite: bool = option("replace what an earlier training wrote to OUTPUT", False)
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.hours is not None and not 0 < self.hours < float("inf"):
             raise ConfigurationError(f"--hours is {self.hours}, expected a positive number.")
         pairs = {

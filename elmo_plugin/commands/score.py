@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, Optional
 
 from tqdm import tqdm
 
-from elmo_plugin.arguments import check_options, option, option_group
+from elmo_plugin.arguments import Options, option, option_group
 from elmo_plugin.embedding.elmo_embedder import BiLMFiles, DeviceOptions
 from elmo_plugin.embedding.scoring import BLANK, ScoreTotals, SentenceScorer
 from elmo_plugin.embedding.sentence_batches import BatchOptions
@@ -52,7 +52,7 @@ class LanguageModelFiles(BiLMFiles):
 
 
 @dataclass(frozen=True)
-class ScoreOptions:
+class ScoreOptions(Options):
     """What to score, how, and what to write."""
 
     input_file: str = option(
@@ -76,7 +76,7 @@ class ScoreOptions:
     batches: BatchOptions = option_group("speed", BatchOptions())
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         self.files.check()
         is_for_scores = self.words or self.batches != BatchOptions()
         if self.best is not None and (is_for_scores or self.input.tokenizer != WHITESPACE):

@@ -6,7 +6,7 @@ from typing import Dict, Optional, Sequence
 
 from tqdm import tqdm
 
-from elmo_plugin.arguments import check_options, option
+from elmo_plugin.arguments import Options, option
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file
 
@@ -28,7 +28,7 @@ grow with the size of the vocabulary. This command needs about 300 bytes of memo
 
 
 @dataclass(frozen=True)
-class VocabularyOptions:
+class VocabularyOptions(Options):
     """The arguments of `make_vocabulary`."""
 
     patterns: Sequence[str] = option(
@@ -79,7 +79,6 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
         read_sentences,
     )
 
-    check_options(options)
     if options.max_size is not None and options.max_size <= len(SPECIALS):
         raise ConfigurationError(
             f"--max-size: found {options.max_size}, expected at least {len(SPECIALS) + 1}, as "

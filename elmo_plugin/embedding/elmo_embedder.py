@@ -10,7 +10,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from elmo_plugin.arguments import option
+from elmo_plugin.arguments import Options, option
 from elmo_plugin.bilm import FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.model_files import ORIGINAL, model_choices
@@ -325,7 +325,7 @@ class BiLMFiles:
 
 
 @dataclass(frozen=True)
-class DeviceOptions:
+class DeviceOptions(Options):
     """Options of commands: device, precision and kernel of a biLM, see `ElmoEmbedder`."""
 
     cuda_device: int = option("index of the GPU; -1 for the CPU", -1, metavar="N")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generator, Iterator, List, Opti
 import numpy
 import torch
 
-from elmo_plugin.arguments import check_options, option
+from elmo_plugin.arguments import Options, option
 from elmo_plugin.cpus import usable_cpus
 from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.layers import LayerChoice
@@ -30,7 +30,7 @@ MAX_RETRIES = 5
 
 
 @dataclass(frozen=True)
-class EngineOptions:
+class EngineOptions(Options):
     """The processes that embed."""
 
     engine: str = option("local: this process; ray: workers of Ray", LOCAL, choices=ENGINES)
@@ -47,7 +47,7 @@ class EngineOptions:
     )
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         for name, value in asdict(self).items():
             if not self.is_ray and name != "engine" and value is not None:
                 raise ConfigurationError(

@@ -28,7 +28,7 @@ import h5py
 import numpy
 from numpy.lib import format as npy_format
 
-from elmo_plugin.arguments import check_options, option
+from elmo_plugin.arguments import Options, option
 from elmo_plugin.embedding.sentences import Sentence, import_pyarrow
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.fail_safe import FailSafeFile
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class OutputOptions:
+class OutputOptions(Options):
     """Format of the output, and what happens to an output that exists."""
 
     format: Optional[str] = option(
@@ -71,7 +71,7 @@ class OutputOptions:
     resume: bool = option("continue an interrupted run, or start if there is none", False)
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.overwrite and self.resume:
             raise ConfigurationError(
                 "--overwrite and --resume are given, expected one of them: --overwrite starts again, "

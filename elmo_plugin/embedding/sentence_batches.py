@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Sized, TypeVar
 
-from elmo_plugin.arguments import check_options, option
+from elmo_plugin.arguments import Options, option
 
 DEFAULT_BATCH_SIZE = 64
 # How far to read ahead for sentences of similar length. Larger windows take more memory and hardly less time.
@@ -14,15 +14,12 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
-class BatchOptions:
+class BatchOptions(Options):
     """Maximum number of sentences in a batch."""
 
     batch_size: int = option(
         "at most N sentences in a batch", DEFAULT_BATCH_SIZE, metavar="N", positive=True
     )
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
 
 def map_in_batches(

@@ -24,7 +24,7 @@ from typing import (
     Union,
 )
 
-from elmo_plugin.arguments import check_options, option
+from elmo_plugin.arguments import Options, option
 from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.output import check_not_input
 from elmo_plugin.files.spacy_rules import SpacyRules
@@ -86,7 +86,7 @@ def _english_rules() -> SpacyRules:
 
 
 @dataclass(frozen=True)
-class InputOptions:
+class InputOptions(Options):
     """How sentences are read."""
 
     tokenizer: str = option(
@@ -104,7 +104,7 @@ class InputOptions:
     accept_control_characters: bool = False
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         tokenizer_of(self.tokenizer)  # or it says now that spaCy is missing
 
 

@@ -57,8 +57,8 @@ class ProbeOptions(ReportOptions, DeviceOptions):
     )
 
     def __post_init__(self) -> None:
-        check_model_is_named(self.model)
         super().__post_init__()
+        check_model_is_named(self.model)
 
     @property
     def bilm_name(self) -> str:

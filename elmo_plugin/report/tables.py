@@ -17,7 +17,7 @@ import torch
 from scipy import stats
 
 from elmo_plugin import __version__
-from elmo_plugin.arguments import check_options, option
+from elmo_plugin.arguments import Options, option
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName
@@ -37,7 +37,7 @@ _LONG_ABSOLUTE_PATH = re.compile(rf"{_START_OF_PATH}/(?:{_PART}/)+(?={_PART}/{_P
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions:
+class ReportOptions(Options):
     """Options of all reports that measure with seeds."""
 
     output: str = option(
@@ -52,7 +52,7 @@ class ReportOptions:
     )
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         seeds = self.seeds
         are_seeds = len(set(seeds)) == len(seeds) > 0 and all(0 <= seed < 2**32 for seed in seeds)
         expected = f"one or more numbers from 0 to {2**32 - 1}, each once"

@@ -81,9 +81,9 @@ _VECTORS_NOTE = (
 _SHARE_NOTE = (
     "A share is a part of the instances that the config's reader reads from the training data. The seed "
     "of the run chooses it; smaller shares are parts of larger ones. Validation and test data are as in the "
-    "config. The vocabulary is made as in the config (by default from the share, the validation and test data). "
-    "An epoch has as many batches for each share as for all of the data, so that small shares have as many "
-    "updates."
+    "config. The vocabulary is made as in the config (by default from the share, the validation and test "
+    "data). An epoch has as many batches for each share as for all of the data, so that small shares have as "
+    "many updates."
 )
 _CURVE_NOTE = (
     "Epochs are counted from 1. Passes: the first epoch in which ELMo scores higher than the best without "

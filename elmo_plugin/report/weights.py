@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Optional, Sequence
 
-from elmo_plugin.arguments import option
+from elmo_plugin.arguments import Options, option
 from elmo_plugin.bilm.model_files import is_task_model
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
@@ -23,7 +23,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightsOptions:
+class WeightsOptions(Options):
     """
     Which layers did tasks learn to use? Shows the normalised weights of the layers and the scale gamma for
     each place where a trained model has ELMo: the paper's figure 2.

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Sequence
 
-from elmo_plugin.arguments import check_options, option, option_group
+from elmo_plugin.arguments import Options, option, option_group
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Options):
     """
     Limits of requests.
 
@@ -37,12 +37,9 @@ class Limits:
     max_batch: int = 32  # requests that a model answers together
     max_waiting: int = 256  # requests that wait for a model; further ones are answered with 429
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
 
 @dataclass(frozen=True)
-class ServeOptions:
+class ServeOptions(Options):
     """What to serve, and where."""
 
     archives: Sequence[str] = option(

@@ -63,7 +63,7 @@ def test_the_file_equals_that_of_a_slow_count(
     output = str(folder / "vocab.txt")
     options = VocabularyOptions([str(folder / "a.txt")], output, min_count, max_size)
     if not expected:
-        with pytest.raises(ConfigurationError, match="--min-count: no word of the corpus occurs"):
+        with pytest.raises(ConfigurationError, match="min_count: no word of the corpus occurs"):
             make_vocabulary(options)
         return
     summary = make_vocabulary(options)
