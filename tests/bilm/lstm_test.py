@@ -1,5 +1,5 @@
 import copy
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 import torch
@@ -115,6 +115,24 @@ def test_in_cpp_results_and_gradients_are_those_of_torchs_operations(
         scale = max(1.0, float(other.abs().max()))
         assert_close(own, other, terms, scale)
     assert all(float(tensor.abs().max()) > 0 for tensor in expected)
+
+
+@pytest.mark.parametrize("name", ["gate_weight", "gate_bias", "projection"])
+def test_frozen_parameters_get_no_gradient(name: str) -> None:
+    torch.manual_seed(0)
+    lstm = ProjectedLSTM(7, 33, 6)
+    inputs, packing = packed_inputs([3, 9, 1], 7)
+
+    def gradients() -> Dict[str, Optional[Tensor]]:
+        lstm.zero_grad()
+        lstm(inputs, packing.step_sizes)[0].sum().backward()
+        return {name: parameter.grad for name, parameter in lstm.named_parameters()}
+
+    expected = gradients()
+    lstm.get_parameter(name).requires_grad_(False)
+    found = gradients()
+    assert found.pop(name) is None and expected.pop(name) is not None
+    assert all(torch.equal(found[other], gradient) for other, gradient in expected.items())
 
 
 class RoundedProduct(torch.autograd.Function):

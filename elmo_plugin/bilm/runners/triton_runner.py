@@ -25,7 +25,7 @@ TOKENS_PER_BLOCK = 1024
 # Earlier ones do not compile a product of few rows in float32.
 OLDEST_TRITON = (3, 6)
 
-_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_PRECISIONS = ("float32", "bfloat16")
 
 
 class TritonRunner(Runner):
@@ -49,7 +49,7 @@ class TritonRunner(Runner):
 
     @classmethod
     def unsupported_reason(cls, precision: str, device: torch.device) -> Optional[str]:
-        if precision not in _TYPES:
+        if precision not in _PRECISIONS:
             return f"it has no {precision}"
         if device.type != cls.device_type:
             return f"it runs on NVIDIA GPUs, not on {device.type}"
@@ -62,7 +62,7 @@ class TritonRunner(Runner):
         encode = frozen_encoder(encoder, lambda one: encoder_in_torch(one, precision))
 
         def copied(weight: Tensor) -> Tensor:
-            dtype = _TYPES[precision]
+            dtype = getattr(torch, precision)
             return weight.detach().to(dtype, copy=True, memory_format=torch.contiguous_format)
 
         prepared = [PreparedLayer.of(layer, copied) for layer in layers]

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import Conv1d, Linear
 
 from elmo_plugin.bilm.simd.library import addresses, c_fields, call
-from elmo_plugin.bilm.simd.panels import TYPES, CMatrix, PanelMatrix, c_matrix, in_panels
+from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, c_matrix, in_panels
 from elmo_plugin.bilm.threads import most_threads, num_threads_for
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class PanelEncoder:
             return in_panels(weights, precision, unit, biases)
 
         self._unit = unit
-        self._element_size = TYPES[precision].itemsize
+        self._element_size = getattr(torch, precision).itemsize
         embedding = encoder.character_embedding.weight.detach()
         self._embedding = embedding.clone(memory_format=torch.contiguous_format)
         convolutions = [cast(Conv1d, module) for module in encoder.convolutions]

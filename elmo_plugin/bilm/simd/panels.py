@@ -13,8 +13,6 @@ from elmo_plugin.bilm.simd.library import addresses, c_fields, library_of
 # About the number of weights that are packed together: 512 KiB in float32.
 WEIGHTS_PER_BLOCK = 2**17
 
-TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
-
 
 @dataclass(frozen=True)
 class PanelMatrix:
@@ -75,7 +73,7 @@ def in_panels(
     """
     library = library_of(unit)
     panel_columns, strip_columns = library.panel_columns(), library.strip_columns()
-    weights, dtype = [weight.detach() for weight in weights], TYPES[precision]
+    weights, dtype = [weight.detach() for weight in weights], getattr(torch, precision)
     num_outputs, depth = weights[0].shape
     # So many neighbours of one output are multiplied together.
     neighbours = 4 // dtype.itemsize

@@ -17,7 +17,7 @@ from elmo_plugin.bilm.simd.lstm import (
     call_for_layers,
     run_panel_layers,
 )
-from elmo_plugin.bilm.simd.panels import TYPES, PanelMatrix, c_matrix, in_panels
+from elmo_plugin.bilm.simd.panels import PanelMatrix, c_matrix, in_panels
 from elmo_plugin.bilm.steps import LayerInput, LayerOutput, LSTMTensors
 
 
@@ -108,10 +108,8 @@ class _LSTMs(torch.autograd.Function):
         jobs = _grouped(tensors[:num_tensors], _Job)
         traces = _grouped(tensors[num_tensors:], _Trace)
         steps = _run_backward(settings, jobs, traces, output_gradients)
-        needs_input_gradient = ctx.needs_input_grad[1 :: len(_Job._fields)]
-        results = [
-            _gradients(settings, *parts) for parts in zip(jobs, traces, steps, needs_input_gradient)
-        ]
+        are_needed = _grouped(ctx.needs_input_grad[1:], _Job)
+        results = [_gradients(settings, *parts) for parts in zip(jobs, traces, steps, are_needed)]
         return (None, *itertools.chain(*results))
 
 
@@ -184,23 +182,30 @@ def _transposed(weight: Tensor, settings: _Settings) -> PanelMatrix:
 
 
 def _gradients(
-    settings: _Settings, job: _Job, trace: _Trace, steps: _StepGradients, needs_input_gradient: bool
+    settings: _Settings, job: _Job, trace: _Trace, steps: _StepGradients, are_needed: Any
 ) -> Tuple[Optional[Tensor], ...]:
-    """Return the gradients of the fields of a `_Job`, one product for each weight."""
-    dtype = TYPES[settings.precision]
+    """
+    Return the gradients of the fields of a `_Job`, one product for each weight. `are_needed` has a `bool` in
+    each field.
+    """
+    dtype = getattr(torch, settings.precision)
 
     def product(left: Tensor, right: Tensor) -> Tensor:
         return torch.mm(left.to(dtype), right.to(dtype)).float()
 
-    # Each step reads the states of the one before: (num_tokens, state_dim)
-    outputs = trace.outputs.split(settings.step_sizes)
-    read_states = [part[:size] for part, size in zip(outputs, settings.step_sizes[1:])]
-    read = torch.cat([job.inputs, torch.cat([job.state, *read_states])], dim=1)
+    of_weight = None
+    if are_needed.weight:
+        # Each step reads the states of the one before: (num_tokens, state_dim)
+        outputs = trace.outputs.split(settings.step_sizes)
+        read_states = [part[:size] for part, size in zip(outputs, settings.step_sizes[1:])]
+        read = torch.cat([job.inputs, torch.cat([job.state, *read_states])], dim=1)
+        of_weight = product(steps.gates.t(), read)
+    input_weight = job.weight[:, : job.inputs.size(1)]
     return (
-        product(steps.gates, job.weight[:, : job.inputs.size(1)]) if needs_input_gradient else None,
-        product(steps.gates.t(), read),
-        steps.gates.sum(dim=0),
-        None if job.projection is None else product(steps.projected.t(), trace.hidden),
+        product(steps.gates, input_weight) if are_needed.inputs else None,
+        of_weight,
+        steps.gates.sum(dim=0) if are_needed.bias else None,
+        product(steps.projected.t(), trace.hidden) if are_needed.projection else None,
         steps.state,
         steps.cell,
     )
