@@ -10,9 +10,8 @@ local elmo = import 'lib/elmo.libsonnet';
 local squad = import 'lib/squad.libsonnet';
 
 local file(name) = std.extVar('SQUAD_DATA') + '/' + name;
-local reader = { token_indexers: elmo.indexers };
 
-squad.experiment(
+elmo.as_only_input(squad.experiment(
   data={ train: [file('train-v1.1.json'), file('dev-v1.1.json')] },
   // The layers of all passages are kept in memory: the process takes 4.7 GB.
   elmo_part=elmo.part('both', bilm=elmo.named(std.extVar('ELMO')), dropout=0.2) { sentence_cache_mb: 4000 },
@@ -23,12 +22,7 @@ squad.experiment(
   optimizer={ type: 'adam', lr: 0.002 },
   average_decay=0.995,
   num_epochs=5,
-) + {
-  dataset_reader+: reader,
-  validation_dataset_reader+: reader,
-  // No characters but ELMo's.
-  vocabulary: {},
-  model+: { text_encoder+: { text_field_embedder: null } },
+)) + {
   // The rate falls, to zero after 12 epochs: the fifth was the best.
   trainer+: { learning_rate_scheduler: { type: 'linear_with_warmup', warmup_steps: 100, num_epochs: 12 } },
 }

@@ -15,9 +15,8 @@ local elmo = import 'lib/elmo.libsonnet';
 local srl = import 'lib/srl.libsonnet';
 
 local file(name) = std.extVar('SRL_DATA') + '/' + name;
-local reader = { token_indexers: elmo.indexers, with_all_sentences: true };
 
-srl.experiment(
+elmo.as_only_input(srl.experiment(
   data={ train: [file('train.gold_conll'), file('dev.gold_conll')], test: file('test.gold_conll') },
   // The layers of all sentences are kept in memory: the process takes 3.7 GB.
   elmo_part=elmo.part('input', bilm=elmo.named(std.extVar('ELMO')), dropout=0.2) { sentence_cache_mb: 3000 },
@@ -27,13 +26,12 @@ srl.experiment(
   batch_size=64,
   num_epochs=8,
   patience=null,
-) + {
-  dataset_reader+: reader,
-  validation_dataset_reader+: reader,
+)) + {
+  dataset_reader+: { with_all_sentences: true },
+  validation_dataset_reader+: { with_all_sentences: true },
   model+: {
     finder_dim: 100,
     text_encoder+: {
-      text_field_embedder: null,
       encoder: { type: 'lstm', hidden_size: 200, num_layers: 2, bidirectional: true, dropout: 0.2 },
     },
   },

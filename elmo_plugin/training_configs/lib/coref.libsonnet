@@ -35,7 +35,6 @@ local words = import 'words.libsonnet';
     learning_rate_scheduler=self.decay(2802),
     num_epochs=150,
     patience=10,
-    seed=13370,
   ):: {
     dataset_reader: {
       type: 'elmo_coref',
@@ -102,5 +101,5 @@ local words = import 'words.libsonnet';
       learning_rate_scheduler: learning_rate_scheduler,
       grad_norm: 5.0,
     },
-  } + data_files.experiment(data, seed, num_epochs, patience, '+coref_f1'),
+  } + data_files.experiment(data, num_epochs, patience, '+coref_f1'),
 }

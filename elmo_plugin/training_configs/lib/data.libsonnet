@@ -9,10 +9,10 @@
 
   // What an experiment on such files is trained and measured on. The epoch is kept that is the best on dev by `metric`;
   // training ends after `patience` epochs that are not better, null for never. Without dev, the last epoch is kept.
-  experiment(data, seed, num_epochs, patience, metric):: {
-    random_seed: seed,
-    numpy_seed: seed,
-    pytorch_seed: seed,
+  experiment(data, num_epochs, patience, metric):: {
+    random_seed: 13370,
+    numpy_seed: 13370,
+    pytorch_seed: 13370,
     train_data_path: data.train,
     [if 'dev' in data then 'validation_data_path']: data.dev,
     [if 'test' in data then 'test_data_path']: data.test,

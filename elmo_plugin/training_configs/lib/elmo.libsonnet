@@ -18,6 +18,16 @@
   // For the reader's token_indexers, under the name that the part above expects.
   indexers:: { elmo: { type: 'elmo_character_ids' } },
 
+  // An experiment whose only input is ELMo, so that its archive is small.
+  as_only_input(experiment):: experiment {
+    local reader = { token_indexers: $.indexers },
+    dataset_reader+: reader,
+    [if 'validation_dataset_reader' in experiment then 'validation_dataset_reader']+: reader,
+    // No characters but ELMo's.
+    vocabulary: {},
+    model+: { text_encoder+: { text_field_embedder: null } },
+  },
+
   // lambda * ||w||^2 on the mix weights before the softmax (paper, section 3.2); gamma stays free.
   regularizer(lambda):: { regexes: [['scalar_parameters', { type: 'l2', alpha: lambda }]] },
 }

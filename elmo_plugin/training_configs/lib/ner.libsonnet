@@ -28,12 +28,11 @@ local words = import 'words.libsonnet';
     learning_rate=0.001,
     num_epochs=75,
     patience=25,
-    seed=13370,
   ):: {
     dataset_reader: {
       type: 'elmo_ner',
       input_scheme: input_scheme,
-      [if unmarked != {} then 'unmarked']: unmarked,
+      unmarked: unmarked,
       token_indexers: words.indexers() + words.character_indexers(character_filter_widths) + elmo.indexers,
     },
 
@@ -65,5 +64,5 @@ local words = import 'words.libsonnet';
       optimizer: { type: 'adam', lr: learning_rate },
       grad_norm: 5.0,
     },
-  } + data_files.experiment(data, seed, num_epochs, patience, '+f1') + data_files.loaders(batch_size, ['tokens']),
+  } + data_files.experiment(data, num_epochs, patience, '+f1') + data_files.loaders(batch_size, ['tokens']),
 }

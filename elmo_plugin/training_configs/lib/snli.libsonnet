@@ -41,7 +41,6 @@ local words = import 'words.libsonnet';
     learning_rate=0.0004,
     num_epochs=75,
     patience=5,
-    seed=13370,
   ):: {
     local layer = { num_layers: 1, hidden_dims: hidden_dim, activations: 'relu' },
     local rnn = { type: 'lstm', hidden_size: hidden_dim, bidirectional: true },
@@ -81,6 +80,6 @@ local words = import 'words.libsonnet';
       learning_rate_scheduler: { type: 'reduce_on_plateau', mode: 'max', factor: 0.5, patience: 0 },
       grad_norm: 5.0,
     },
-  } + data_files.experiment(data, seed, num_epochs, patience, '+accuracy')
+  } + data_files.experiment(data, num_epochs, patience, '+accuracy')
     + data_files.loaders(batch_size, ['premise', 'hypothesis']),
 }

@@ -29,7 +29,6 @@ local words = import 'words.libsonnet';
     average_decay=0.999,
     num_epochs=24,
     patience=null,
-    seed=13370,
   ):: {
     local gru = { type: 'gru', hidden_size: rnn_size, bidirectional: true },
     local reader = {
@@ -39,7 +38,7 @@ local words = import 'words.libsonnet';
                       + elmo.indexers,
     },
 
-    dataset_reader: reader { [if max_passage_tokens != null then 'max_passage_tokens']: max_passage_tokens },
+    dataset_reader: reader { max_passage_tokens: max_passage_tokens },
     validation_dataset_reader: reader,
     vocabulary: { min_count: { token_characters: character_min_count } },
 
@@ -84,5 +83,5 @@ local words = import 'words.libsonnet';
       // Evaluation and the archive have the averages of the weights.
       moving_average: { type: 'exponential', decay: average_decay },
     },
-  } + data_files.experiment(data, seed, num_epochs, patience, '+f1') + data_files.loaders(batch_size, ['passage']),
+  } + data_files.experiment(data, num_epochs, patience, '+f1') + data_files.loaders(batch_size, ['passage']),
 }

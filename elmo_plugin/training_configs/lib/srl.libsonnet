@@ -26,7 +26,6 @@ local words = import 'words.libsonnet';
     patience=200,
     train_share=1,
     evaluation_share=1,
-    seed=13370,
   )::
   local all = { type: 'elmo_srl', token_indexers: words.indexers() + elmo.indexers };
   local reader(share) = if share == 1 then all else { type: 'elmo_share', share: share, reader: all };
@@ -64,5 +63,5 @@ local words = import 'words.libsonnet';
       // Of each value of the gradient.
       grad_clipping: 1.0,
     },
-  } + data_files.experiment(data, seed, num_epochs, patience, '+f1') + data_files.loaders(batch_size, ['tokens']),
+  } + data_files.experiment(data, num_epochs, patience, '+f1') + data_files.loaders(batch_size, ['tokens']),
 }

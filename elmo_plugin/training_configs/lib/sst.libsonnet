@@ -29,7 +29,6 @@ local words = import 'words.libsonnet';
     learning_rate=0.0001,
     num_epochs=40,
     patience=5,
-    seed=13370,
   )::
     local sentence_reader = {
       type: 'elmo_sst',
@@ -80,5 +79,5 @@ local words = import 'words.libsonnet';
         optimizer: { type: 'adam', lr: learning_rate },
         grad_norm: 5.0,
       },
-    } + data_files.experiment(data, seed, num_epochs, patience, '+accuracy') + data_files.loaders(batch_size, ['tokens']),
+    } + data_files.experiment(data, num_epochs, patience, '+accuracy') + data_files.loaders(batch_size, ['tokens']),
 }
