@@ -95,6 +95,8 @@ def assert_accurate(actual: Any, expected: Any) -> None:
         for one, other in zip(actual, expected, strict=True):
             assert_accurate(one, other)
         return
+    if isinstance(actual, Tensor) and isinstance(expected, Tensor):
+        assert actual.dtype == expected.dtype
     about = f"The documented accuracy is {DOCUMENTED_ACCURACY}."
     _compare(_float64(actual), _float64(expected), DOCUMENTED_ACCURACY, about)
 

@@ -258,13 +258,14 @@ class BiLM(torch.nn.Module):
         # Raises
 
         `OSError` if a file cannot be written, and `ConfigurationError` if a weight is NaN or infinite, or if
-        the biLM is not as its options say: if it has hooks, other modules, or another clip in a layer.
+        the biLM is not as its options say: if it has hooks or other modules, is of a derived class, or has
+        another clip in a layer.
         """
         changed = change_since_built(self, BiLM.without_weights(self.options))
         if changed is not None:
             raise ConfigurationError(
-                f"The biLM cannot be saved: {changed}. Undo that, or load the weights into a biLM of other "
-                "options."
+                f"The biLM cannot be saved: {changed}. Undo that, or load the weights into a BiLM of options "
+                "that say it."
             )
         save_model(self, options_file, weight_file)
 

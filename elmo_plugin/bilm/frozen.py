@@ -250,6 +250,8 @@ class CurrentSnapshot:
     @eager
     def get(self, bilm: BiLM) -> Optional[FrozenBiLM]:
         """Return the snapshot to run in place of the biLM; `None` if its modules have to run."""
+        if getattr(bilm, "_is_replica", False):
+            return None  # its `forward` raises an error
         device_type = next(bilm.parameters()).device.type
         if self.settings.precision == "float32" and torch.is_autocast_enabled(device_type):
             # Autocast says in what to multiply, which the modules follow.

@@ -67,10 +67,10 @@ class WordVectors:
             new = dict(zip(unknown, new_vectors.unbind()))
             if len(vector_of) + len(new) > self.capacity:
                 self._vector_of = vector_of = {}
+            are_all_kept = len(new) <= self.capacity
             for number, vector in itertools.islice(new.items(), self.capacity):
                 # In its own memory, if others are not kept: a view would keep them, too.
-                is_whole = len(new) <= self.capacity
-                vector_of[keys[number]] = vector if is_whole else vector.clone()
+                vector_of[keys[number]] = vector if are_all_kept else vector.clone()
             if are_all_unknown:
                 return new_vectors
         return torch.stack([new[n] if one is None else one for n, one in enumerate(vectors)])

@@ -9,7 +9,7 @@ import gc
 import logging
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
@@ -83,7 +83,8 @@ def main(words: Optional[Sequence[str]] = None) -> None:
     # Which runs are trained, and how long it takes.
     logging.getLogger("elmo_plugin.report").setLevel(logging.INFO)
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # as the files that commands write, in any locale
+        # As the files that commands write, in any locale.
+        sys.stdout.reconfigure(encoding="utf-8", errors=sys.stdout.errors)
     with exits_on_user_errors("elmo", is_debugging):
         args = _parser().parse_args(words)
         _import_packages(getattr(args, "include_package", ()))
@@ -220,7 +221,7 @@ def exits_on_user_errors(prog: str, is_debugging: bool) -> Iterator[None]:
         return
     try:
         yield
-        print(end="", flush=True)  # What cannot be written is an error of the command, too.
+        print(end="", flush=True)  # What cannot be written is an error of the command.
     except BrokenPipeError:  # The reader of a pipe, such as `head`, has ended.
         _discard_output()
         sys.exit(1)
@@ -239,7 +240,8 @@ def exits_on_user_errors(prog: str, is_debugging: bool) -> Iterator[None]:
 
 def _discard_output() -> None:
     """Write what is left to nowhere: at its end Python would write it again, and fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError, AttributeError):  # where it is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
@@ -256,12 +258,13 @@ def _without_collection() -> Iterator[None]:
     For imports of large libraries. They make hundreds of thousands of objects that stay, and Python would
     look for garbage among them again and again: a sixth of the time.
     """
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def _message(error: Exception) -> str:

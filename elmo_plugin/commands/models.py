@@ -96,8 +96,12 @@ def _front_matter(card: Path) -> Dict[str, str]:
     text = card.read_text(encoding="utf-8") if card.exists() else ""
     head = re.match(r"---\n(.*?)(^---$|\Z)", text, re.DOTALL | re.MULTILINE)
     items = re.findall(r"^(\w+): (.*)$", head[1], re.MULTILINE) if head else []
-    # A string in quotes is JSON, as `elmo export` writes it.
-    return {
-        key: json.loads(value) if value.startswith('"') else value.strip("'")
-        for key, value in items
-    }
+    return {key: _unquoted(value.strip()) for key, value in items}
+
+
+def _unquoted(value: str) -> str:
+    """Return a text of YAML. One in double quotes is JSON in the cards that `elmo export` writes."""
+    try:
+        return json.loads(value) if value.startswith('"') else value.strip("'")
+    except ValueError:
+        return value.strip('"')

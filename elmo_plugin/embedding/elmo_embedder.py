@@ -286,7 +286,7 @@ class ElmoEmbedder:
 
 
 @dataclass(frozen=True)
-class BiLMFiles:
+class BiLMFiles(Options):
     """Options of commands: the biLM, by one name or by its two files."""
 
     model: Optional[str] = option(

@@ -139,11 +139,12 @@ def open_text(path: FileName, name: Optional[str] = None) -> BinaryIO:
 
 def standard_input() -> BinaryIO:
     """Return the bytes of standard input. Raise `ConfigurationError` if the process has none."""
-    if sys.stdin is None:
+    stream: Optional[BinaryIO] = getattr(sys.stdin, "buffer", None)
+    if stream is None:
         raise ConfigurationError(
             "standard input is closed, expected text. Give it, or the path of a file in place of -."
         )
-    return sys.stdin.buffer
+    return stream
 
 
 def decoded_lines(file: BinaryIO, path: FileName, line_content: str) -> Iterator[str]:

@@ -76,8 +76,8 @@ def pretrain(options: "PretrainOptions") -> None:
 
 
 def _check_output(options: "PretrainOptions", output: Path, folder: Path) -> None:
-    is_begun = (folder / PLAN_NAME).exists()
     check_name(output, "OUTPUT")
+    is_begun = (folder / PLAN_NAME).exists()
     if output.exists() and not output.is_dir():
         raise ConfigurationError(
             f"OUTPUT: {output} is a file, expected a folder. Give another path."

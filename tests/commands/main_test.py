@@ -1,6 +1,7 @@
 """The console script `elmo`: help and errors; and `allennlp elmo`."""
 
 import argparse
+import gc
 import os
 import re
 import subprocess
@@ -324,6 +325,18 @@ class TestErrors:
             )
         assert process.stderr == "elmo models: error: No space left on device\n"
         assert process.returncode == 2
+
+    @pytest.mark.parametrize("is_enabled", [True, False])
+    def test_importing_leaves_the_collection_of_garbage_as_it_was(
+        self, is_enabled: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(main_module, "import_module", lambda name: gc.isenabled())
+        (gc.enable if is_enabled else gc.disable)()
+        try:
+            assert main_module.module_of("models") is False
+            assert gc.isenabled() == is_enabled
+        finally:
+            gc.enable()
 
     def test_output_is_utf8_in_any_locale(self, monkeypatch: pytest.MonkeyPatch) -> None:
         output = TextIOWrapper(BytesIO(), encoding="latin-1")

@@ -59,6 +59,7 @@ def test_a_name_shows_the_folder_and_the_card(capsys: Any) -> None:
         ("---\nlanguage: de\ntags:\n- elmo\n---\nlicense: none\n", "de"),
         ('---\nlicense: "mit"\nsummary: Named: entities\n---\n', "Named: entities; mit"),
         ("---\nlicense: 'mit'\n", "mit"),  # the end is missing
+        ('---\nsummary: "a \\"b\\" 😀"  \nlicense: "mit" # mine\n---\n', 'a "b" 😀; mit" # mine'),
     ],
 )
 def test_kinds_sizes_and_cards(card: str, about: str, tmp_path: Path) -> None:

@@ -319,11 +319,7 @@ class TestFullDisk:
         self, embedder: Any, folder: Path, format: str, number: int, monkeypatch: Any
     ) -> None:
         num_kept = max(number - 2, 0) // 2
-        kept = (
-            "1 part is"
-            if num_kept == 1
-            else f"{num_kept or 'no'} part{'s are' if num_kept else ' is'}"
-        )
+        kept = {0: "no part is", 1: "1 part is"}.get(num_kept, f"{num_kept} parts are")
         outcome = f"{kept} kept"
         match = rf"out: cannot be written \(No space left .*\); {outcome}.*Make room on the"
         with monkeypatch.context() as patch:

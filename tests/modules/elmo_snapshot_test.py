@@ -439,3 +439,12 @@ def doubled_output(unused: Any, arguments: Any, outputs: Any) -> Any:
 def doubled_input(unused: Any, arguments: Tuple[Any, ...]) -> Any:
     first = arguments[0]
     return (first if first.dtype == torch.long else 2 * first, *arguments[1:])
+
+
+def test_replicas_of_dataparallel_are_refused(bilm_files: BiLMFiles) -> None:
+    replica = copy.deepcopy(Elmo(*bilm_files, 1).eval())
+    for module in replica.modules():
+        module._parameters.clear()
+    replica.bilm._is_replica = True  # as torch.nn.parallel.replicate marks its copies
+    with pytest.raises(RuntimeError, match=r"cannot run under torch\.nn\.DataParallel"):
+        replica(batch_to_ids([["a"]]))

@@ -99,7 +99,7 @@ class QuestionAnswerer(Model):
     ) -> Dict[str, Any]:
         """
         Answer questions, each about its passage. Gold answers are `answer_spans`, `(batch_size, num_answers,
-        2)`, the first and the last token of each, -1 at padding.
+        2)`, the first and the last token of each, -1 at padding; each question has at least one.
 
         # Returns
 
@@ -178,8 +178,9 @@ def _loss(logits: Tensor, gold: Tensor) -> Tensor:
     """
     tokens = torch.arange(logits.size(1), device=logits.device)
     is_gold = (gold.unsqueeze(-1) == tokens).any(dim=1)  # (batch_size, passage_length)
-    of_gold = logits.masked_fill(~is_gold, -torch.inf).logsumexp(dim=-1)
-    return (logits.logsumexp(dim=-1) - of_gold).mean()
+    # In float32: sums of the logits would cancel in bfloat16.
+    log_probabilities = logits.float().log_softmax(dim=-1)
+    return -log_probabilities.masked_fill(~is_gold, -torch.inf).logsumexp(dim=-1).mean()
 
 
 def _probability(logits: Tensor, indices: Tensor) -> Tensor:

@@ -167,7 +167,8 @@ class SquadReader(TaskReader):
     5733be284776f41900661182)`.
 
     Every question is an instance with the fields `question`, `passage`, `answer_spans` `(num_answers, 2)`
-    (the first and the last of the fewest tokens that cover an answer, of answers at different places) and
+    (the first and the last of the fewest tokens that cover an answer, of answers at different places; those
+    of which the tokenizer makes no token are left out, unless all are, which is an error) and
     `metadata` (`id`; `question` and `passage` as in the file; `token_offsets`, start and end (exclusive) of
     each passage token's characters; `answers`, the texts of all answers; `article`, its position in the
     file).
