@@ -145,7 +145,7 @@ def test_values_equal_those_of_a_slow_loop(options: BiLMOptions, write_bilm: Wri
     for row, expected in enumerate(slow_activations(files, [SENTENCES])[0]):
         ours = torch.stack(output["activations"])[:, row]
         length = expected.size(1)
-        assert_accurate(ours[:, :length], expected)
+        assert_accurate(ours[:, :length].double(), expected)
         assert not ours[:, length:].any()
 
 
@@ -159,7 +159,7 @@ def test_stateful_batches_equal_a_slow_loop_that_carries_states(write_bilm: Writ
         activations = torch.stack(bilm(batch_to_ids(batch))["activations"])
         for row, row_expected in enumerate(expected):
             ours = activations[:, row, : row_expected.size(1)]
-            assert_accurate(ours, row_expected)
+            assert_accurate(ours.double(), row_expected)
 
 
 def test_carried_states_follow_a_cast(bilm_files: BiLMFiles) -> None:
