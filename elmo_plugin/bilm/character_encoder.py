@@ -96,6 +96,8 @@ class CharacterEncoder(torch.nn.Module):
 
     def _maxima_in_cpp(self, words: Tensor) -> Optional[Tensor]:
         """As `_maxima`, for training; `None` where torch's operations have to do it."""
+        if not torch.is_grad_enabled():
+            return None
         # Modules with hooks, and adapters in their place, have to be called.
         convolutions = [(layer, torch.nn.Conv1d) for layer in self.convolutions]
         if not are_plain([(self.character_embedding, torch.nn.Embedding), *convolutions]) or any(
@@ -104,7 +106,7 @@ class CharacterEncoder(torch.nn.Module):
             return None
         embedding = self.character_embedding.weight
         unit = unit_of_modules(embedding)
-        if unit is None or not torch.is_grad_enabled():
+        if unit is None:
             return None
         parameters = [
             parameter for layer in self.convolutions for parameter in (layer.weight, layer.bias)

@@ -3,7 +3,6 @@
 import itertools
 import json
 import logging
-import os
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
@@ -75,8 +74,7 @@ class PredictOptions(Options):
         super().__post_init__()
         if self.output_file is not None and self.output_file != STANDARD_STREAM:
             check_output_file(self.output_file, self.overwrite, "--output-file")
-            if os.path.exists(self.input_file):
-                check_not_input(self.output_file, [file_id(self.input_file)], "--output-file")
+            check_not_input(self.output_file, [file_id(self.input_file)], "--output-file")
 
 
 OPTIONS = PredictOptions

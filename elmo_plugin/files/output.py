@@ -91,11 +91,10 @@ def check_free_space(path: FileName, num_bytes: int, advice: str) -> None:
         )
 
 
-def check_not_input(
-    output: FileName, inputs: Collection[Optional[FileId]], what: str = "output"
-) -> None:
+def check_not_input(output: FileName, inputs: Collection[Optional[FileId]], what: str) -> None:
     """Raise `ConfigurationError`, which names the output as `what`, if it is a file that is read."""
-    if os.path.exists(output) and file_id(output) in inputs:
+    found = file_id(output)
+    if found is not None and found in inputs:
         raise ConfigurationError(
             f"{what}: {output} is the input, expected another file. Give another path."
         )

@@ -104,9 +104,12 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def file_id(path: FileName) -> FileId:
-    """Return what is equal for all names of a file, such as that of a link to it."""
-    found = os.stat(path)
+def file_id(path: FileName) -> Optional[FileId]:
+    """Return what is equal for all names of a file, such as that of a link to it; `None` if there is none."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):  # ValueError: a null character in the path
+        return None
     return found.st_dev, found.st_ino
 
 

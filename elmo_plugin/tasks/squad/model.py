@@ -178,8 +178,7 @@ def _loss(logits: Tensor, gold: Tensor) -> Tensor:
     """
     tokens = torch.arange(logits.size(1), device=logits.device)
     is_gold = (gold.unsqueeze(-1) == tokens).any(dim=1)  # (batch_size, passage_length)
-    # In float32: sums of the logits would cancel in bfloat16.
-    log_probabilities = logits.float().log_softmax(dim=-1)
+    log_probabilities = logits.log_softmax(dim=-1)
     return -log_probabilities.masked_fill(~is_gold, -torch.inf).logsumexp(dim=-1).mean()
 
 
