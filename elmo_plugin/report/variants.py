@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set
@@ -190,11 +191,13 @@ class TaskExperiment(Experiment):
             # What starts at random is trained, also where word vectors stay as they are.
             changes.update({f"{key.rpartition('.')[0]}.trainable": True for key in given})
             if given:
+                changes.update(self._vocabulary_changes(are_pretrained=False))
                 name.append("vectors_none")
         elif variant.word_vectors is not None:
             embedding = self._word_embedding()
             changes[f"{embedding}.pretrained_file"] = variant.word_vectors
             changes[f"{embedding}.embedding_dim"] = width_of_vectors(variant.word_vectors)
+            changes.update(self._vocabulary_changes(are_pretrained=True))
             name.append(f"vectors_{for_file_names(Path(variant.word_vectors).stem)}")
         last_layer = variant.last_layer_only
         if last_layer is not None and last_layer != self.elmo.get("top_layer_only", False):
@@ -211,7 +214,7 @@ class TaskExperiment(Experiment):
             changes["dataset_reader"] = {**share, "reader": reader}
             # Validation and test data stay as they are.
             if not self.config.get("validation_dataset_reader"):
-                changes["validation_dataset_reader"] = reader
+                changes.setdefault("validation_dataset_reader", reader)
             if not self.config.get("validation_data_loader"):
                 changes["validation_data_loader"] = self.config["data_loader"]
             name.append(f"share_{variant.share:g}")
@@ -219,6 +222,29 @@ class TaskExperiment(Experiment):
                 changes["data_loader.batches_per_epoch"] = variant.batches_per_epoch
                 name.append(f"batches_{variant.batches_per_epoch}")
         return self.run("-".join(name), changes, seed)
+
+    def _vocabulary_changes(self, are_pretrained: bool) -> Dict[str, Any]:
+        """
+        Return the changes after which all words have vectors of their own, if these are pretrained, or else
+        those that are not rare in the training data: see `vocabulary` in words.libsonnet.
+        """
+        vocabulary = self.config.get("vocabulary") or {}
+        if "type" in vocabulary:  # it may not count words
+            return {}
+        found, wanted = "elmo_known_words", "single_id"
+        min_counts = dict(vocabulary.get("min_count", {}))
+        min_counts.pop("tokens", None)
+        if not are_pretrained:
+            found, wanted = wanted, found
+            min_counts["tokens"] = 2
+        reader = deepcopy(
+            self.config.get("validation_dataset_reader") or self.config["dataset_reader"]
+        )
+        for indexer in reader.get("reader", reader)["token_indexers"].values():
+            if indexer.get("type") == found:
+                indexer["type"] = wanted
+        vocabulary = {**vocabulary, "min_count": min_counts}
+        return {"validation_dataset_reader": reader, "vocabulary": vocabulary}
 
     def _word_embeddings(self) -> List[str]:
         """Return the keys of the config's embedders of type `embedding`."""

@@ -25,8 +25,5 @@ ner.experiment(
   num_epochs=5,
   patience=null,
 ) + {
-  vocabulary: { min_count: { tokens: 2 } },
-  // A word that only test data have is unknown, as it is in use.
-  datasets_for_vocab_creation: ['train'],
   trainer+: { moving_average: { type: 'exponential', decay: 0.997 } },
 }

@@ -6,10 +6,17 @@ from typing import Any, Dict, Optional
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, TaskOptions, Variant
+from elmo_plugin.report.variants import (
+    ELMO_KEY,
+    NO_WORD_VECTORS,
+    TaskExperiment,
+    TaskOptions,
+    Variant,
+)
 from tests.conftest import REPOSITORY
 from tests.tasks.task_testing import WORD_DIMS
 
+WORDS = "model.text_encoder.text_field_embedder.token_embedders.tokens"
 CONFIGS = REPOSITORY / "training_configs"
 TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
 TASKS = sorted(WORD_DIMS)
@@ -100,6 +107,29 @@ class TestEveryTask:
         assert config["data_loader"]["batches_per_epoch"] == 3
         assert "batches_per_epoch" not in config["validation_data_loader"]
         assert config["validation_dataset_reader"]["type"] != "elmo_share" or task == "srl"
+
+    def test_words_without_pretrained_vectors_are_those_of_the_training_data(
+        self, task: str, tmp_path: Path
+    ) -> None:
+        vectors = tmp_path / "own.txt"
+        vectors.write_text("the 0.1 0.2\n", encoding="utf-8")
+        none = small(task)
+        with_vectors = none.run_of(Variant("words", word_vectors=str(vectors)), seed=7).config
+        reader = with_vectors["validation_dataset_reader"]
+        assert reader.get("reader", reader)["token_indexers"]["tokens"]["type"] == "single_id"
+        assert "tokens" not in with_vectors["vocabulary"]["min_count"]
+        # A variant without those of a config has the vocabulary of a config without any.
+        keys = ("validation_dataset_reader", "vocabulary")
+        overrides = {f"{WORDS}.pretrained_file": str(vectors)}
+        overrides.update({key: with_vectors[key] for key in keys})
+        again = small(task, overrides).run_of(Variant("none", word_vectors=NO_WORD_VECTORS), seed=7)
+        assert {key: again.config[key] for key in keys} == {key: none.config[key] for key in keys}
+        # One that does not count words stays.
+        overrides["vocabulary"] = {"type": "empty"}
+        variants = (Variant("a", word_vectors=vector) for vector in (NO_WORD_VECTORS, str(vectors)))
+        for variant in variants:
+            config = small(task, overrides).run_of(variant, seed=7).config
+            assert config["vocabulary"] == {"type": "empty"}
 
 
 def test_changes_come_after_overrides_of_the_same_keys() -> None:

@@ -101,5 +101,5 @@ local words = import 'words.libsonnet';
       learning_rate_scheduler: learning_rate_scheduler,
       grad_norm: 5.0,
     },
-  } + data_files.experiment(data, num_epochs, patience, '+coref_f1'),
+  } + words.vocabulary(word_vectors) + data_files.experiment(data, num_epochs, patience, '+coref_f1'),
 }

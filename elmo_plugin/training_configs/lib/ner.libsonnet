@@ -64,5 +64,6 @@ local words = import 'words.libsonnet';
       optimizer: { type: 'adam', lr: learning_rate },
       grad_norm: 5.0,
     },
-  } + data_files.experiment(data, num_epochs, patience, '+f1') + data_files.loaders(batch_size, ['tokens']),
+  } + words.vocabulary(word_vectors) + data_files.experiment(data, num_epochs, patience, '+f1')
+    + data_files.loaders(batch_size, ['tokens']),
 }

@@ -80,6 +80,6 @@ local words = import 'words.libsonnet';
       learning_rate_scheduler: { type: 'reduce_on_plateau', mode: 'max', factor: 0.5, patience: 0 },
       grad_norm: 5.0,
     },
-  } + data_files.experiment(data, num_epochs, patience, '+accuracy')
+  } + words.vocabulary(word_vectors) + data_files.experiment(data, num_epochs, patience, '+accuracy')
     + data_files.loaders(batch_size, ['premise', 'hypothesis']),
 }

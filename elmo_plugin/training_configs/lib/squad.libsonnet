@@ -83,5 +83,6 @@ local words = import 'words.libsonnet';
       // Evaluation and the archive have the averages of the weights.
       moving_average: { type: 'exponential', decay: average_decay },
     },
-  } + data_files.experiment(data, num_epochs, patience, '+f1') + data_files.loaders(batch_size, ['passage']),
+  } + words.vocabulary(word_vectors) + data_files.experiment(data, num_epochs, patience, '+f1')
+    + data_files.loaders(batch_size, ['passage']),
 }

@@ -63,5 +63,6 @@ local words = import 'words.libsonnet';
       // Of each value of the gradient.
       grad_clipping: 1.0,
     },
-  } + data_files.experiment(data, num_epochs, patience, '+f1') + data_files.loaders(batch_size, ['tokens']),
+  } + words.vocabulary(word_vectors) + data_files.experiment(data, num_epochs, patience, '+f1')
+    + data_files.loaders(batch_size, ['tokens']),
 }

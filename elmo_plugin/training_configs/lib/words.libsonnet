@@ -12,6 +12,16 @@
     },
   },
 
+  // Of an experiment whose vectors of words start at random: words that occur once in the training data share a vector
+  // with all that are not in them, so that it is trained. Words that only other data have would keep random vectors.
+  vocabulary(word_vectors):: if word_vectors != null then {} else {
+    local reader = if 'validation_dataset_reader' in super then super.validation_dataset_reader else super.dataset_reader,
+    local known_words = { token_indexers+: { tokens+: { type: 'elmo_known_words' } } },
+
+    vocabulary+: { min_count+: { tokens: 2 } },
+    validation_dataset_reader: reader + if 'reader' in reader then { reader+: known_words } else known_words,
+  },
+
   // With marks around it: AllenNLP's encoder leaves out windows with padding, and a word that is shorter than a filter
   // would have zeros for it.
   character_indexers(filter_widths):: {
