@@ -212,9 +212,8 @@ class BiLM(torch.nn.Module):
                 "A biLM cannot run under torch.nn.DataParallel. Use one process for each GPU instead: "
                 "DistributedDataParallel, or the 'distributed' key of an AllenNLP config."
             )
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
-            states = self.carried_states if self.stateful else None
-            return run_batch(character_ids, self.character_encoder, self.run_layers, states)
+        states = self.carried_states if self.stateful else None
+        return run_batch(character_ids, self.character_encoder, self.run_layers, states)
 
     def run_layers(
         self,

@@ -91,6 +91,7 @@ class FrozenBiLM:
         self.kernel = self._runner.name
         self.word_vectors = WordVectors(settings.word_cache_size)
         self._sentences = SentenceActivations(settings.sentence_cache_mb)
+        self._keeps_sentences = False
         self.weights_sha256: Optional[str] = None
 
     @classmethod
@@ -191,8 +192,9 @@ class FrozenBiLM:
         states : `CarriedStates`, optional
             Where rows start, and where their states are kept after the batch. Without, all start from zeros.
         keep_sentences : `bool`, optional (default = `False`)
-            Keep the activations of each sentence for the next time that it is read, and use what is kept. Of
-            no effect with `states`, and on a GPU, whose memory is scarce.
+            From now on keep the activations of each sentence for the next time that it is read, as training
+            reads it again, and use what is kept. Of no effect with `states`, and on a GPU, whose memory is
+            scarce.
 
         # Raises
 
@@ -208,7 +210,9 @@ class FrozenBiLM:
             # The reference's own work is torch's.
             torch_in_one_thread_if_needed() if self.kernel == "simd" else nullcontext(),
         ):
-            if keep_sentences and states is None and device_type == "cpu":
+            if keep_sentences:
+                self._keeps_sentences = True
+            if self._keeps_sentences and states is None and device_type == "cpu":
                 return self._sentences.read(character_ids, self._run)
             return self._run(character_ids, states)
 
@@ -230,7 +234,7 @@ class CurrentSnapshot:
     - each submodule is the object that it was, of exactly the class that `BiLM` builds, with the settings
       that the options say, and nothing runs beside its `forward`;
     - each parameter is the tensor object that it was, in the same memory, at the same `_version`.
-    Under autocast the modules run, too, unless the settings name a precision.
+    Under autocast the modules run, too, unless the settings name another precision than float32.
 
     A write through `parameter.data` outside of training is not seen; assign a new `CurrentSnapshot` after it.
 

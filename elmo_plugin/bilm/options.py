@@ -309,7 +309,13 @@ class _Reader:
 
     def choice(self, key: str, choices: Sequence[Any], default: Any = None) -> Any:
         expected = " or ".join(map(shown_json, choices))
-        return self.value(key, expected, lambda value: value in choices, default)
+        return self.value(
+            key,
+            expected,
+            # 1 and true are equal, and 50 and 50.0.
+            lambda value: any(type(value) is type(one) and value == one for one in choices),
+            default,
+        )
 
     def filters(self, key: str, max_width: int) -> Tuple[Tuple[int, int], ...]:
         def is_filter(pair: Any) -> bool:

@@ -135,6 +135,11 @@ class Elmo(torch.nn.Module):
                     "Elmo was given both a module and files. Give either options_file and weight_file, or "
                     "module with both of them None."
                 )
+            if inference and not isinstance(module, BiLM):
+                raise ConfigurationError(
+                    f"Elmo was given a module that is no BiLM, and {', '.join(inference)}, which only a BiLM "
+                    "follows. Leave it out, or give it to `freeze` or `FrozenBiLM.from_files`."
+                )
             self._elmo_lstm = module
         else:
             bilm = _loaded_bilm(options_file, weight_file, serialization_dir, stateful)
@@ -142,7 +147,6 @@ class Elmo(torch.nn.Module):
             source = describe_source(options_file, weight_file, bilm.options)
         self._is_of_this_package = isinstance(self._elmo_lstm, (BiLM, FrozenBiLM))
         self._snapshot = CurrentSnapshot(settings)
-        self._ran_in_training_mode = False
         spellings: Optional[Tensor] = None
         if vocab_to_cache is not None:
             spellings = batch_to_ids([vocab_to_cache])[0]  # (num_words, 50)
@@ -223,6 +227,7 @@ class Elmo(torch.nn.Module):
             self._elmo_lstm = frozen
             # The other one holds the `BiLM`.
             self._snapshot = CurrentSnapshot(self._snapshot.settings)
+            self.register_state_dict_pre_hook(_refuse_to_save)
 
     def forward(
         self, inputs: Tensor, word_inputs: Optional[Tensor] = None
@@ -324,13 +329,19 @@ class Elmo(torch.nn.Module):
         bilm = self._elmo_lstm
         if not self._is_of_this_package:
             return bilm(character_ids, word_ids)
-        # Prediction keeps no sentences: it does not read them again.
-        self._ran_in_training_mode |= self.training
         frozen = self.frozen_bilm
         if frozen is None:
             return bilm(character_ids)
         states = bilm.carried_states if isinstance(bilm, BiLM) and bilm.stateful else None
-        return frozen(character_ids, states, keep_sentences=self._ran_in_training_mode)
+        # Prediction alone reads no sentence again.
+        return frozen(character_ids, states, keep_sentences=self.training)
+
+
+def _refuse_to_save(*arguments: Any) -> None:
+    raise ConfigurationError(
+        "This Elmo has released its BiLM (keep_only_snapshot, as predictors do), so it cannot be saved. Load "
+        "the model again, by AllenNLP's load_archive."
+    )
 
 
 def _loaded_bilm(

@@ -237,12 +237,13 @@ class TextEncoder(torch.nn.Module, FromParams):
             pieces.append(self.text_field_embedder(tokens))
         if "input" in elmo_at:
             pieces.append(elmo_at["input"])
-        if self.feature_dim > 0:
-            if features is None:
-                raise ConfigurationError(
-                    f"text_encoder.feature_dim is {self.feature_dim}, but the model gives no features, "
-                    "expected 0. Leave it out."
-                )
+        if (features is None) != (self.feature_dim == 0):
+            given = "no features" if features is None else f"features of width {features.size(-1)}"
+            raise ConfigurationError(
+                f"text_encoder.feature_dim is {self.feature_dim}, but the model gives {given}. Set it to "
+                "their width, or leave it out if there are none."
+            )
+        if features is not None:
             pieces.append(features)
         embedded = torch.cat(pieces, dim=-1)  # (batch_size, timesteps, input_dim)
         contextualized = self.encoder(self.dropout(embedded), mask)

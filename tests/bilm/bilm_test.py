@@ -268,6 +268,29 @@ class TestFrozen:
             for layer in bilm(batch_to_ids(SENTENCES))["activations"]:
                 assert layer.requires_grad != is_frozen
 
+    @pytest.mark.parametrize("name", ["character_encoder", "forward_layers.0", "backward_layers.1"])
+    def test_what_a_hook_applies_has_the_gradient_that_it_has_in_a_trained_one(
+        self, name: str, bilm_files: BiLMFiles
+    ) -> None:
+        gradients = []
+        for is_trained in (False, True):
+            bilm = BiLM.from_files(*bilm_files).requires_grad_(is_trained)
+            factor = torch.ones((), requires_grad=True)
+
+            def scaled(module: Any, inputs: Any, output: Any, factor: Tensor = factor) -> Any:
+                if isinstance(output, Tensor):
+                    return output * factor
+                return output._replace(outputs=output.outputs * factor)
+
+            bilm.get_submodule(name).register_forward_hook(scaled)
+            activations = torch.stack(bilm(batch_to_ids(SENTENCES))["activations"])
+            activations.square().sum().backward()
+            gradients.append(factor.grad)
+            assert all((parameter.grad is None) != is_trained for parameter in bilm.parameters())
+        assert gradients[0] is not None and gradients[0] != 0
+        # The same operations.
+        assert torch.equal(gradients[0], gradients[1])
+
     def test_words_are_encoded_once(
         self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -112,6 +112,7 @@ def test_bilm_tfs_number_of_characters_in_training_is_accepted() -> None:
         ("lstm.proj_clip", 1e300, "expected a finite number of float32"),
         ("lstm.proj_clip", 10**400, "expected a finite number of float32, at least 0"),
         ("lstm.use_skip_connections", "yes", 'is "yes", expected true or false'),
+        ("lstm.use_skip_connections", 1, "is 1, expected true or false"),
     ],
 )
 def test_a_wrong_value_is_named_with_the_file(key: str, value: Any, message: str) -> None:

@@ -301,6 +301,10 @@ def test_training_reads_a_sentence_once_if_there_is_a_cache(
         assert sum(num_sentences for num_sentences, *_ in shapes_run) == num_expected
         for of_doc, expected_of_doc in zip(vectors, expected, strict=True):
             assert_accurate(of_doc, expected_of_doc)
+    # Evaluation between the epochs reads its sentences again, too.
+    shapes_run.clear()
+    model.predict(docs)
+    assert sum(num_sentences for num_sentences, *_ in shapes_run) == num_read_again
 
 
 def test_without_a_projection_it_starts_as_the_mean_of_the_layers(bilm_files: BiLMFiles) -> None:

@@ -259,6 +259,9 @@ class TestStateDict:
             elmo.load_state_dict(Elmo(*bilm_files, 1).state_dict())
 
 
+NO_FILES = {"options_file": None, "weight_file": None}
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -271,7 +274,11 @@ class TestStateDict:
         ({"top_layer_only": True, "scalar_mix_parameters": [0, 0, 1]}, "both set the weights"),
         ({"module": torch.nn.Identity()}, "given both a module and files"),
         ({"module": torch.nn.Identity(), "stateful": True}, "given a module and stateful"),
-        ({"options_file": None, "weight_file": None}, "No model is named, expected one: elmo_m"),
+        (
+            {"module": torch.nn.Identity(), **NO_FILES, "precision": "int8"},
+            "given a module that is no BiLM, and precision",
+        ),
+        (NO_FILES, "No model is named, expected one: elmo_m"),
     ],
     ids=str,
 )
@@ -306,6 +313,8 @@ class TestOnlyASnapshot:
         expected = elmo(character_ids)["elmo_representations"][0]
         given = Elmo(None, None, 1, dropout=0.0, module=FrozenBiLM.from_files(*bilm_files))
         elmo.keep_only_snapshot()
+        with pytest.raises(ConfigurationError, match=r"keep_only_snapshot.*cannot be saved"):
+            torch.nn.ModuleList([elmo]).state_dict()
         for one in (elmo, given):
             # The same kernel and weights.
             assert torch.equal(one(character_ids)["elmo_representations"][0], expected)

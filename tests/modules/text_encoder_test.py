@@ -123,6 +123,10 @@ def test_features_are_appended_to_what_the_task_rnn_reads(bilm_files: BiLMFiles)
         ConfigurationError, match=r"text_encoder\.feature_dim is 2, but the model gives no"
     ):
         text_encoder(text_fields())
+    with pytest.raises(
+        ConfigurationError, match="feature_dim is 0, but the model gives features of width 2"
+    ):
+        build(bilm_files, "input")(text_fields(), features=features)
 
 
 def test_dropout_of_a_stack_is_variational_and_between_its_encoders() -> None:
