@@ -10,6 +10,7 @@ import argparse
 import copy
 import itertools
 import string
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -24,11 +25,11 @@ from torch.testing import assert_close
 
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
-from elmo_plugin.bilm.checkpoints import with_swapped_gates
+from elmo_plugin.bilm.allennlp_names import with_swapped_gates
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.processor import has_bfloat16_products
-from elmo_plugin.bilm.steps import State
+from elmo_plugin.bilm.steps import LayerInput, LayerOutput, RunLayer, State
 from elmo_plugin.pretraining import BiLMTrainingModel, SampledSoftmax
 
 OURS, OURS_BFLOAT16 = "elmo_plugin, float32", "elmo_plugin, bfloat16"
@@ -196,33 +197,19 @@ def torch_layer(layer: ProjectedLSTM) -> torch.nn.LSTM:
 class OtherBiLM(BiLM):
     """A biLM whose layers are of another library."""
 
-    def run_layers(
-        self,
-        inputs: Sequence[Tensor],
-        step_sizes: List[int],
-        initial_states: Optional[Sequence[State]] = None,
-        drop: Optional[Callable[[Tensor], Tensor]] = None,
-    ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
-        outputs: List[Tuple[Tensor, Tensor]] = []
-        final_states: List[State] = []
-        for number, both in enumerate(zip(self.forward_layers, self.backward_layers)):
-            if drop is not None:
-                inputs = [drop(vectors) for vectors in inputs]
-            tops = []
-            for layer, vectors in zip(both, inputs):
-                # Rows of one length: (steps, rows, width), and states (1, rows, ...).
-                windows = vectors.view(len(step_sizes), step_sizes[0], -1)
-                state = None
-                if initial_states is not None:
-                    hidden, cell = initial_states[len(final_states)]
-                    state = hidden.unsqueeze(0), cell.unsqueeze(0)
-                top, (hidden, cell) = layer(windows, state)
-                final_states.append((hidden.squeeze(0), cell.squeeze(0)))
-                top = top.flatten(0, 1)
-                tops.append(top if number == 0 else top + vectors)
-            outputs.append((tops[0], tops[1]))
-            inputs = outputs[-1]
-        return outputs, final_states
+    @property
+    def layers(self) -> Sequence[RunLayer]:
+        return [partial(run_rows, both) for both in zip(self.forward_layers, self.backward_layers)]
+
+
+def run_rows(layers: Sequence[Module], layer_inputs: Sequence[LayerInput]) -> List[LayerOutput]:
+    """Run layers that read rows of one length: (steps, rows, width), and states (1, rows, ...)."""
+    outputs = []
+    for layer, (inputs, step_sizes, state, cell) in zip(layers, layer_inputs):
+        rows = inputs.view(len(step_sizes), step_sizes[0], -1)
+        top, (state, cell) = layer(rows, (state.unsqueeze(0), cell.unsqueeze(0)))
+        outputs.append(LayerOutput(top.flatten(0, 1), state.squeeze(0), cell.squeeze(0)))
+    return outputs
 
 
 def with_layers(bilm: BiLM, new_layer: Callable[..., Module]) -> BiLM:

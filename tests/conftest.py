@@ -28,7 +28,7 @@ from elmo_plugin.errors import warn_once
 # Without AllenNLP the core is tested (`make test-torch`), and these are about AllenNLP's names and archives.
 if importlib.util.find_spec("allennlp") is None:
     collect_ignore = [
-        "bilm/checkpoints_test.py",
+        "modules/elmo_archives_test.py",
         "modules/elmo_token_embedder_test.py",
         "modules/model_mixes_test.py",
         "modules/text_encoder_test.py",

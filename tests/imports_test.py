@@ -12,7 +12,7 @@ CORE = [
     ("elmo_plugin.compat.environment", "elmo_plugin.files"),
     ("elmo_plugin.arguments",),
     ("elmo_plugin.bilm",),
-    ("elmo_plugin.modules.scalar_mix",),
+    ("elmo_plugin.modules.scalar_mix", "elmo_plugin.modules.elmo_archives"),
     ("elmo_plugin.modules.elmo",),
     ("elmo_plugin.embedding",),
     ("elmo_plugin.integrations",),

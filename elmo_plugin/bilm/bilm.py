@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from elmo_plugin.bilm.allennlp_names import translate_allennlp_bilm
 from elmo_plugin.bilm.batch import CarriedStates, mask_of, read_batch
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
-from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
 from elmo_plugin.bilm.interception import change_since_built, eager
 from elmo_plugin.bilm.lstm import ProjectedLSTM, run_directions
 from elmo_plugin.bilm.many_langs import ManyLangsEncoder, read_many_langs
@@ -178,6 +178,14 @@ class BiLM(torch.nn.Module):
         self.num_possible_updates += 1
         return super().requires_grad_(requires_grad)
 
+    @property
+    def layers(self) -> Sequence[RunLayer]:
+        """What runs each layer in both directions, see `run_stack`."""
+        return [
+            functools.partial(run_directions, cast(Sequence[ProjectedLSTM], directions))
+            for directions in zip(self.forward_layers, self.backward_layers)
+        ]
+
     def get_output_dim(self) -> int:
         """Width of a layer activation, both directions together."""
         return 2 * self.options.projection_dim
@@ -212,24 +220,10 @@ class BiLM(torch.nn.Module):
                 "A biLM cannot run under torch.nn.DataParallel. Use one process for each GPU instead: "
                 "DistributedDataParallel, or the 'distributed' key of an AllenNLP config."
             )
-        states = self.carried_states if self.stateful else None
-        return run_batch(character_ids, self.character_encoder, self.run_layers, states)
-
-    def run_layers(
-        self,
-        inputs: Sequence[Tensor],
-        step_sizes: List[int],
-        initial_states: Optional[Sequence[State]] = None,
-        drop: Optional[Callable[[Tensor], Tensor]] = None,
-    ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
-        """Run all LSTM layers in both directions. Arguments and results: `run_stack`."""
         if torch.is_grad_enabled() and not self.is_frozen:
             self.num_possible_updates += 1
-        layers = [
-            functools.partial(run_directions, cast(Sequence[ProjectedLSTM], directions))
-            for directions in zip(self.forward_layers, self.backward_layers)
-        ]
-        return run_stack(self.options, layers, inputs, step_sizes, initial_states, drop)
+        states = self.carried_states if self.stateful else None
+        return run_batch(character_ids, self.options, self.character_encoder, self.layers, states)
 
     def reset_states(self) -> None:
         """Forget the states carried between batches; the next batch starts from zeros."""
@@ -271,8 +265,9 @@ class BiLM(torch.nn.Module):
 
 def run_batch(
     character_ids: Tensor,
+    options: BiLMOptions,
     encode: Callable[[Tensor], Tensor],
-    run_lstms: Callable[..., Tuple[List[Tuple[Tensor, Tensor]], List[State]]],
+    layers: Sequence[RunLayer],
     states: Optional[CarriedStates],
 ) -> Output:
     """
@@ -284,8 +279,8 @@ def run_batch(
         `(batch_size, timesteps, 50)`. Rows of zeros are padding and stand at the end.
     encode : `Callable[[Tensor], Tensor]`
         From distinct words, `(num_words, 50)`, to their vectors, `(num_words, projection_dim)`.
-    run_lstms : `Callable`
-        `run_stack` with the layers of the biLM: of inputs, step sizes and initial states, `None` for zeros.
+    options, layers : `BiLMOptions`, `Sequence[RunLayer]`
+        See `run_stack`.
     states : `CarriedStates`, optional
         Where rows start, and where their states are kept after the batch. Without, all start from zeros.
 
@@ -301,12 +296,14 @@ def run_batch(
     if len(mask) == 0:
         # The shapes of an empty row, without that row.
         row = character_ids.new_zeros(1, *character_ids.shape[1:])
-        output = run_batch(row, encode, run_lstms, None)
+        output = run_batch(row, options, encode, layers, None)
         activations = [layer[:0] for layer in output["activations"]]
         return {"activations": activations, "mask": output["mask"][:0]}
     words, word_of, packing = read_batch(character_ids, mask, merge_sentences=states is None)
     tokens = encode(words).index_select(0, word_of)  # (num_tokens, projection_dim)
-    layers, final_states = run_lstms(
+    outputs, final_states = run_stack(
+        options,
+        layers,
         [tokens, tokens.index_select(0, packing.reverse)],
         packing.step_sizes,
         None if states is None else states.initial(packing, tokens),
@@ -315,7 +312,7 @@ def run_batch(
         states.keep(final_states, packing)
     # The token representation has no direction: it is repeated to the width of both.
     packed = [torch.cat([tokens, tokens], dim=1)]
-    for forward_output, backward_output in layers:
+    for forward_output, backward_output in outputs:
         backward_output = backward_output.index_select(0, packing.reverse)
         packed.append(torch.cat([forward_output, backward_output], dim=1))
     activations = [packing.unpack(layer.to(tokens)) for layer in packed]

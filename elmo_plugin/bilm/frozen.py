@@ -1,6 +1,5 @@
 """Fast inference: an immutable snapshot of a biLM, and when `Elmo` runs one."""
 
-import functools
 import logging
 from contextlib import nullcontext
 from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.batch import CarriedStates
-from elmo_plugin.bilm.bilm import BiLM, Output, run_batch, run_stack
+from elmo_plugin.bilm.bilm import BiLM, Output, run_batch
 from elmo_plugin.bilm.interception import are_plain, change_since_built, eager, settings_of
 from elmo_plugin.bilm.kept_vectors import SentenceActivations, WordVectors
 from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
@@ -217,8 +216,7 @@ class FrozenBiLM:
             return self._run(character_ids, states)
 
     def _run(self, character_ids: Tensor, states: Optional[CarriedStates] = None) -> Output:
-        run_lstms = functools.partial(run_stack, self.options, self.layers)
-        return run_batch(character_ids, self._encode, run_lstms, states)
+        return run_batch(character_ids, self.options, self._encode, self.layers, states)
 
     def _encode(self, words: Tensor) -> Tensor:
         return self.word_vectors.read(words, self._runner.encode)

@@ -10,9 +10,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from elmo_plugin.bilm.allennlp_names import highway_parameters
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, decoded_words
-from elmo_plugin.bilm.checkpoints import highway_parameters
 from elmo_plugin.bilm.model_files import (
     CHARACTERS_NAME,
     ENCODER_NAME,

@@ -18,15 +18,6 @@ from allennlp.models.archival import CONFIG_NAME
 from torch import Tensor
 
 from elmo_plugin.bilm.bilm import BiLM
-from elmo_plugin.bilm.checkpoints import (
-    ARCHIVED_WEIGHTS,
-    BILM_PREFIX,
-    CHECKSUM_KEY,
-    SOURCE_KEY,
-    as_bytes,
-    from_bytes,
-    referred_name,
-)
 from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names
 from elmo_plugin.bilm.processor import checked_device
 from elmo_plugin.bilm.weights import in_type, weights_checksum
@@ -36,6 +27,15 @@ from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.tensors import save_tensors
 from elmo_plugin.files.text import FileName
 from elmo_plugin.modules.elmo import Elmo
+from elmo_plugin.modules.elmo_archives import (
+    ARCHIVED_WEIGHTS,
+    BILM_PREFIX,
+    CHECKSUM_KEY,
+    SOURCE_KEY,
+    as_bytes,
+    from_bytes,
+    referred_name,
+)
 
 VOCABULARY_FOLDER = "vocabulary"
 

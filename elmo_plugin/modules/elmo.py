@@ -9,7 +9,10 @@ from torch import Tensor
 from elmo_plugin.bilm.batch import INTEGERS
 from elmo_plugin.bilm.bilm import BiLM
 from elmo_plugin.bilm.characters import batch_to_ids
-from elmo_plugin.bilm.checkpoints import (
+from elmo_plugin.bilm.frozen import CurrentSnapshot, FrozenBiLM
+from elmo_plugin.bilm.runners import InferenceSettings
+from elmo_plugin.errors import ConfigurationError, check_positive, warn_once
+from elmo_plugin.modules.elmo_archives import (
     SOURCE_KEY,
     archived_bilm,
     check_word_vectors,
@@ -17,10 +20,6 @@ from elmo_plugin.bilm.checkpoints import (
     keep_own_bilm,
     set_word_vectors_aside,
 )
-from elmo_plugin.bilm.frozen import CurrentSnapshot, FrozenBiLM
-from elmo_plugin.bilm.model_files import pretrained_files
-from elmo_plugin.bilm.runners import InferenceSettings
-from elmo_plugin.errors import ConfigurationError, check_positive, warn_once
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 logger = logging.getLogger(__name__)
@@ -142,7 +141,9 @@ class Elmo(torch.nn.Module):
                 )
             self._elmo_lstm = module
         else:
-            bilm = _loaded_bilm(options_file, weight_file, serialization_dir, stateful)
+            bilm = archived_bilm(serialization_dir, options_file, weight_file, stateful)
+            if bilm is None:
+                bilm = BiLM.from_files(options_file, weight_file, stateful)
             self._elmo_lstm = bilm.requires_grad_(requires_grad)
             source = describe_source(options_file, weight_file, bilm.options)
         self._is_of_this_package = isinstance(self._elmo_lstm, (BiLM, FrozenBiLM))
@@ -342,20 +343,3 @@ def _refuse_to_save(*arguments: Any) -> None:
         "This Elmo has released its BiLM (keep_only_snapshot, as predictors do), so it cannot be saved. Load "
         "the model again, by AllenNLP's load_archive."
     )
-
-
-def _loaded_bilm(
-    options_file: Optional[str],
-    weight_file: Optional[str],
-    archive_folder: Optional[str],
-    stateful: bool,
-) -> BiLM:
-    """Load the biLM that an archive holds under these names, or else that of the files."""
-    found = archived_bilm(archive_folder, options_file, weight_file)
-    if found is None:
-        return BiLM.from_files(options_file, weight_file, stateful)
-    options, state_dict = found
-    if not state_dict:
-        # The archive refers to a biLM of this package, whatever the current folder holds under this name.
-        return BiLM.from_files(*pretrained_files(str(options_file or weight_file)), stateful)
-    return BiLM.from_state_dict(options, state_dict, stateful)

@@ -9,7 +9,6 @@ from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.fields import Field, TensorField
 
 from elmo_plugin.bilm.characters import batch_to_ids
-from elmo_plugin.bilm.checkpoints import ARCHIVED_WEIGHTS
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.compat.archives import VOCABULARY_FOLDER
 from elmo_plugin.embedding.sentences import (
@@ -19,6 +18,7 @@ from elmo_plugin.embedding.sentences import (
     read_sentences,
 )
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.modules.elmo_archives import ARCHIVED_WEIGHTS
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: Sequence[Direction] = ("forward", "backward")

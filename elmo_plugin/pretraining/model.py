@@ -18,10 +18,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from elmo_plugin.bilm import BiLM, BiLMOptions
 from elmo_plugin.bilm.batch import CarriedStates, Packing, check_padding, distinct_words
-from elmo_plugin.bilm.checkpoints import as_bytes, from_bytes, state_dict_in
+from elmo_plugin.bilm.bilm import run_stack
 from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.bilm.softmax import perplexities
 from elmo_plugin.errors import ConfigurationError, check_choice, warn_once
+from elmo_plugin.modules.elmo_archives import as_bytes, from_bytes, state_dict_in
 from elmo_plugin.pretraining.corpus import DIRECTIONS, WORDS_NAMESPACE, predicted_words
 from elmo_plugin.pretraining.softmax import LMSoftmax
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
@@ -338,8 +339,13 @@ class BiLMTrainingModel(Model):
         words = torch.cat([tensor[packing.row, packing.step] for tensor in inputs])
         tokens = self._encode(words).chunk(len(inputs))
         old_states = None if carried_states is None else carried_states.initial(packing, tokens[0])
-        layers, new_states = self.bilm.run_layers(
-            tokens, packing.step_sizes, old_states, self._drop
+        layers, new_states = run_stack(
+            self.bilm.options,
+            self.bilm.layers,
+            tokens,
+            packing.step_sizes,
+            old_states,
+            self._drop,
         )
         if carried_states is not None:
             carried_states.keep(new_states, packing)

@@ -15,10 +15,10 @@ from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import Checkpointer, GradientDescentTrainer, TrainerCallback
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
-from elmo_plugin.bilm.checkpoints import BEST_NAME
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.tensors import save_tensors
+from elmo_plugin.modules.elmo_archives import BEST_NAME
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 
 logger = logging.getLogger(__name__)

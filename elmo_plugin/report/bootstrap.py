@@ -11,9 +11,9 @@ from typing import Any, Dict, List, Optional
 import numpy
 from allennlp.data import Instance
 
-from elmo_plugin.bilm.checkpoints import BEST_NAME
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.files.output import replaced_file
+from elmo_plugin.modules.elmo_archives import BEST_NAME
 from elmo_plugin.modules.scalar_mix import ScalarMix
 from elmo_plugin.report.runs import METRICS_NAME, RunFolder, read_metrics
 from elmo_plugin.tasks.metrics import Counts

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from elmo_plugin import BiLM, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.bilm.allennlp_names import translate_allennlp_bilm
 from elmo_plugin.bilm.batch import CarriedStates
-from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
+from elmo_plugin.bilm.bilm import run_stack
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.errors import ConfigurationError
 from tests.bilm.slow_bilm import SlowBiLM
@@ -220,13 +221,12 @@ def test_a_sentence_that_stands_in_a_batch_several_times_is_read_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: List[List[int]] = []
-    run_layers = BiLM.run_layers
 
-    def record(self: BiLM, inputs: Any, step_sizes: List[int], *others: Any) -> Any:
+    def record(options: Any, layers: Any, inputs: Any, step_sizes: List[int], *others: Any) -> Any:
         read.append(step_sizes)
-        return run_layers(self, inputs, step_sizes, *others)
+        return run_stack(options, layers, inputs, step_sizes, *others)
 
-    monkeypatch.setattr(BiLM, "run_layers", record)
+    monkeypatch.setattr("elmo_plugin.bilm.bilm.run_stack", record)
     bilm = randomize(BiLM(TINY_OPTIONS))
     sentences = [["a", "b"], ["c"], ["a", "b"], ["a", "b", "c"], ["c"], []]
     output = bilm(batch_to_ids(sentences))

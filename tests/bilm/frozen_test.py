@@ -20,7 +20,7 @@ from torch import Tensor
 from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.batch import CarriedStates
-from elmo_plugin.bilm.bilm import run_stack
+from elmo_plugin.bilm.bilm import Output, run_stack
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.runners import PRECISIONS
@@ -318,9 +318,9 @@ class TestErrors:
 class Doubled(BiLM):
     """Computes something else than `BiLM`."""
 
-    def run_layers(self, *arguments: Any, **keywords: Any) -> Any:
-        layers, states = super().run_layers(*arguments, **keywords)
-        return [(2 * forward, 2 * backward) for forward, backward in layers], states
+    def forward(self, *arguments: Any, **keywords: Any) -> Output:
+        output = super().forward(*arguments, **keywords)
+        return {**output, "activations": [2 * layer for layer in output["activations"]]}
 
 
 class ScaledLSTM(ProjectedLSTM):

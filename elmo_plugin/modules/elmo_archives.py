@@ -1,16 +1,17 @@
-"""A biLM in state dicts: of archives, and of AllenNLP's own ELMo."""
+"""The biLM of an `Elmo` in the state dicts of archives, ours and AllenNLP's."""
 
 import json
 import textwrap
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional
 
 import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.batch import distinct_words
-from elmo_plugin.bilm.model_files import pretrained_names
+from elmo_plugin.bilm.bilm import BiLM
+from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
@@ -27,13 +28,6 @@ CHECKSUM_KEY = "weights_sha256"
 ARCHIVED_WEIGHTS = "weights.th"
 BEST_NAME = "best.th"
 WEIGHTS_NAMES = (ARCHIVED_WEIGHTS, BEST_NAME)
-
-# AllenNLP's names of the parameters of a character encoder, and ours.
-_RENAMED = (
-    ("_token_embedder._char_embedding_weights", "character_encoder.character_embedding.weight"),
-    ("_token_embedder.char_conv_", "character_encoder.convolutions."),
-    ("_token_embedder._projection", "character_encoder.projection"),
-)
 
 
 def describe_source(
@@ -57,16 +51,15 @@ def from_bytes(description: Tensor) -> Dict[str, Any]:
 
 
 def archived_bilm(
-    folder: Optional[FileName], options_file: Optional[FileName], weight_file: Optional[FileName]
-) -> Optional[Tuple[BiLMOptions, Dict[str, Tensor]]]:
+    folder: Optional[FileName],
+    options_file: Optional[FileName],
+    weight_file: Optional[FileName],
+    stateful: bool = False,
+) -> Optional[BiLM]:
     """
-    Find the biLM that a state dict in `folder` holds under these file names.
-
-    # Returns
-
-    Its options and its state dict in float32, which is empty if the archive refers to a biLM that comes with
-    this package. `None` if `folder` holds no state dict or the state dict holds no such biLM, which is then
-    loaded from its files: when a model is trained first, or when other names override those of the archive.
+    Return the biLM that a state dict in `folder` holds under these file names, in float32. `None` if `folder`
+    holds no state dict or the state dict holds no such biLM, which is then loaded from its files: when a
+    model is trained first, or when other names override those of the archive.
 
     # Raises
 
@@ -80,18 +73,24 @@ def archived_bilm(
         source = from_bytes(state_dict[key])
         if {name: source[name] for name in names} != names:
             continue
-        if CHECKSUM_KEY in source and referred_name(source) not in pretrained_names():
-            raise ConfigurationError(
-                f"The archive refers to the biLM {referred_name(source)} and does not hold it, expected one "
-                f"that comes with this version of elmo_plugin: {', '.join(pretrained_names())}. Install the "
-                "version that the archive was made with, or get the archive with its biLM."
-            )
+        if CHECKSUM_KEY in source:
+            # It is one of this package, whatever the current folder holds under its name.
+            name = referred_name(source)
+            if name not in pretrained_names():
+                raise ConfigurationError(
+                    f"The archive refers to the biLM {name} and does not hold it, expected one that comes "
+                    f"with this version of elmo_plugin: {', '.join(pretrained_names())}. Install the version "
+                    "that the archive was made with, or get the archive with its biLM."
+                )
+            return BiLM.from_files(*pretrained_files(name), stateful)
         prefix = key[: -len(SOURCE_KEY)] + BILM_PREFIX
-        return BiLMOptions.from_dict(source["options"], f"{folder}: {key}"), {
+        weights = {
             name[len(prefix) :]: state_dict[name].float().contiguous()
             for name in state_dict
             if name.startswith(prefix)
         }
+        options = BiLMOptions.from_dict(source["options"], f"{folder}: {key}")
+        return BiLM.from_state_dict(options, weights, stateful)
     return None
 
 
@@ -193,59 +192,6 @@ def state_dict_in(folder: Optional[FileName]) -> Dict[str, Any]:
             path = Path(folder) / name
             return read_state_dict(path, "get another copy of the archive.")
     return {}
-
-
-def highway_parameters(highway: str, kind: str, theirs: Tensor) -> Dict[str, Tensor]:
-    """
-    Return the parameters of a `Highway` of this name, of a kind (`weight` or `bias`), from those of AllenNLP,
-    which stacks both gates, and whose gate opens the other path.
-    """
-    transform, negative_carry = theirs.tensor_split(2)
-    return {
-        f"{highway}.transform.{kind}": transform.clone(),
-        f"{highway}.carry.{kind}": -negative_carry,
-    }
-
-
-def translate_allennlp_bilm(
-    bilm: torch.nn.Module, state_dict: Dict[str, Tensor], prefix: str, *unused: Any
-) -> None:
-    """
-    Rename and reshape, in place, what AllenNLP's `_ElmoBiLm` saved under `prefix`. A state dict of `BiLM`
-    does not change.
-
-    A `load_state_dict` pre-hook of `BiLM`: archives that were trained with `elmo_token_embedder` load
-    without conversion, and so do the LSTMs of ELMoForManyLangs, which have the same names.
-    """
-    for full_name in [name for name in state_dict if name.startswith(prefix)]:
-        name = full_name[len(prefix) :]
-        if name.startswith("_token_embedder._highways._layers."):
-            number, kind = name.split(".")[-2:]
-            highway = f"{prefix}character_encoder.highways.{number}"
-            state_dict.update(highway_parameters(highway, kind, state_dict.pop(full_name)))
-        elif name.startswith("_token_embedder."):
-            for theirs, ours in _RENAMED:
-                name = name.replace(theirs, ours)
-            state_dict[prefix + name] = state_dict.pop(full_name)
-        elif name.startswith("_elmo_lstm.") and name.endswith(".input_linearity.weight"):
-            theirs = full_name.removesuffix(".input_linearity.weight")
-            direction, number = name.split(".")[1].split("_layer_")
-            layer = f"{prefix}{direction}_layers.{number}"
-            weights = [
-                state_dict.pop(f"{theirs}.{kind}_linearity.weight") for kind in ("input", "state")
-            ]
-            state_dict[f"{layer}.gate_weight"] = with_swapped_gates(torch.cat(weights, dim=1))
-            bias = state_dict.pop(f"{theirs}.state_linearity.bias").clone()
-            # AllenNLP stores the forget bias with TensorFlow's constant 1 added.
-            bias.chunk(4)[1].sub_(1.0)
-            state_dict[f"{layer}.gate_bias"] = with_swapped_gates(bias)
-            state_dict[f"{layer}.projection"] = state_dict.pop(f"{theirs}.state_projection.weight")
-
-
-def with_swapped_gates(gates: Tensor) -> Tensor:
-    """Convert gates from torch's order (i, f, g, o) to TensorFlow's (i, g, f, o), or back."""
-    i, second, third, o = gates.chunk(4)
-    return torch.cat([i, third, second, o])
 
 
 def _names(

@@ -1,12 +1,12 @@
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Callable, Dict
 
 import pytest
 import torch
 
-from elmo_plugin import BiLM, Elmo, batch_to_ids
-from elmo_plugin.bilm.checkpoints import archived_bilm
+from elmo_plugin import Elmo, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.modules.elmo_archives import archived_bilm
 from tests.conftest import SENTENCES, BiLMFiles
 
 
@@ -28,11 +28,6 @@ def save_state_dict(
     return model
 
 
-def bilm_in(folder: Any, *names: str) -> Optional[BiLM]:
-    found = archived_bilm(folder, *names)
-    return None if found is None else BiLM.from_state_dict(*found)
-
-
 @pytest.mark.parametrize("weights_name, legacy", [("weights.th", True), ("best.th", False)])
 def test_each_bilm_is_found_by_the_names_of_its_files(
     weights_name: str, legacy: bool, two_elmos: Dict[str, BiLMFiles], tmp_path: Path
@@ -40,7 +35,7 @@ def test_each_bilm_is_found_by_the_names_of_its_files(
     path = tmp_path / weights_name
     model = save_state_dict(two_elmos, path, legacy)
     random_state = torch.get_rng_state()
-    bilms = {name: bilm_in(tmp_path, *files) for name, files in two_elmos.items()}
+    bilms = {name: archived_bilm(tmp_path, *files) for name, files in two_elmos.items()}
     # No initial values are drawn, which would take most of the time.
     assert torch.equal(torch.get_rng_state(), random_state)
     # Later changes of the file do not change the biLMs.
@@ -62,7 +57,7 @@ def test_a_damaged_file_is_named(
     save_state_dict(two_elmos, path)
     path.write_bytes(path.read_bytes()[: int(kept_share * path.stat().st_size)])
     with pytest.raises(ConfigurationError, match=r"weights\.th: cannot be read as weights"):
-        bilm_in(tmp_path, *two_elmos["source"])
+        archived_bilm(tmp_path, *two_elmos["source"])
 
 
 def test_other_names_and_other_folders_find_nothing(
@@ -70,8 +65,8 @@ def test_other_names_and_other_folders_find_nothing(
 ) -> None:
     source, target = two_elmos["source"], two_elmos["target"]
     for folder in (None, tmp_path / "nowhere", tmp_path):
-        assert bilm_in(folder, *source) is None
+        assert archived_bilm(folder, *source) is None
     save_state_dict(two_elmos, tmp_path / "weights.th")
-    assert bilm_in(tmp_path, source.options_file, target.weight_file) is None
+    assert archived_bilm(tmp_path, source.options_file, target.weight_file) is None
     torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.th")
-    assert bilm_in(tmp_path, *source) is None
+    assert archived_bilm(tmp_path, *source) is None
