@@ -6,7 +6,7 @@ from typing import Dict, Iterable, Iterator, List, Mapping, Optional
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, is_pretrained
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.output import opened_output
 from elmo_plugin.files.text import FileName, decoded_lines, open_text
 
 # Beside the weights, as `elmo export` writes it.
@@ -101,9 +101,9 @@ class LMVocabulary:
         return cls([*SPECIALS, *(word for _, word in kept)])
 
     def to_file(self, path: FileName) -> None:
-        """Write one word on each line. The file appears complete, or the previous file remains."""
-        with replaced_file(path) as new_file:
-            new_file.write_text("".join(f"{word}\n" for word in self.words), "utf-8", newline="\n")
+        """Write one word on each line, see `opened_output`."""
+        with opened_output(path) as file:
+            file.writelines(f"{word}\n" for word in self.words)
 
     def __len__(self) -> int:
         """Return the number of words, including the three marks, which is the width of the softmax."""

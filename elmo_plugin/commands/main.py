@@ -19,6 +19,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Tupl
 import elmo_plugin
 from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.compat.environment import INSTALL_ALLENNLP
+from elmo_plugin.compat.training_process import sigterm_interrupts
 from elmo_plugin.cpus import affinity_cpus, usable_cpus
 from elmo_plugin.errors import ConfigurationError, needing, one_line
 
@@ -73,6 +74,8 @@ COMMANDS = {
 def main(words: Optional[Sequence[str]] = None) -> None:
     """Run the command that these words name, by default those of the command line."""
     words = sys.argv[1:] if words is None else words
+    if sys.stderr is None:  # closed, which progress bars do not expect
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     is_debugging = DEBUG in words
     if usable_cpus() < affinity_cpus():
         # A quota, which torch, not yet imported, would not know.
@@ -88,7 +91,8 @@ def main(words: Optional[Sequence[str]] = None) -> None:
     with exits_on_user_errors("elmo", is_debugging):
         args = _parser().parse_args(words)
         _import_packages(getattr(args, "include_package", ()))
-        args.func(args)
+        with sigterm_interrupts():
+            args.func(args)
 
 
 def module_of(command: str) -> ModuleType:

@@ -10,7 +10,14 @@ from elmo_plugin.arguments import Options, option
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_not_input, check_output_file, opened_output
-from elmo_plugin.files.text import STANDARD_STREAM, byte_lines, file_id, open_text, standard_input
+from elmo_plugin.files.text import (
+    MAX_LINE_BYTES,
+    STANDARD_STREAM,
+    byte_lines,
+    file_id,
+    open_text,
+    standard_input,
+)
 
 DESCRIPTION = """\
 examples:
@@ -31,6 +38,8 @@ input of elmo_ner. (allennlp predict --use-dataset-reader reads files in the for
 """
 
 _BATCH_SIZE = 64
+# In place of a line that is too long. No line has a line feed.
+_TOO_LONG = b"\n"
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +107,7 @@ def run(options: PredictOptions) -> None:
         predictor = load_predictor(
             options.archive_file, options.overrides, options.cuda_device, options.predictor_args
         )
-        lines = byte_lines(input_file, options.input_file, "a JSON object")
+        lines = byte_lines(input_file, options.input_file, "a JSON object", _TOO_LONG)
         with opened_output(options.output_file) as file:
             for answer in answers_to_lines(predictor, lines, batch_size):
                 num_lines += 1
@@ -135,11 +144,25 @@ def _answers(predictor: Any, lines: Sequence[bytes]) -> List[Dict[str, Any]]:
     answers: Dict[int, Dict[str, Any]] = {}
     for position, line in enumerate(lines):
         try:
-            inputs[position] = predictor.load_line(line.decode("utf-8"))
+            if line == _TOO_LONG:
+                answers[position] = {
+                    "error": f"Found a line of more than {MAX_LINE_BYTES:,} bytes. Split it."
+                }
+            else:
+                inputs[position] = predictor.load_line(line.decode("utf-8"))
         # Predictors of other packages parse the line here, those of this package later.
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             answers[position] = {"error": f"Found a line that is not JSON in UTF-8 ({error})."}
     if inputs:
-        predicted = predictor.predict_batch_json(list(inputs.values()))
-        answers.update(zip(inputs, predicted))
+        answers.update(zip(inputs, _predicted(predictor, list(inputs.values()))))
     return [answers[position] for position in range(len(lines))]
+
+
+def _predicted(predictor: Any, inputs: List[Any]) -> List[Dict[str, Any]]:
+    """Return the answers to inputs; to an invalid one the error that predictors of other packages raise."""
+    try:
+        return predictor.predict_batch_json(inputs)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if len(inputs) == 1:
+            return [{"error": f"{type(error).__name__}: {error}"}]
+        return [answer for one_input in inputs for answer in _predicted(predictor, [one_input])]

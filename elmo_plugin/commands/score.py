@@ -121,7 +121,7 @@ def _contents(
     """Yield the JSON of each sentence, and add its scores to the totals."""
     if options.best is not None:
         for line_index, _, tokens in source.sentences():
-            where = f"{source.name}, line {line_index + 1}"
+            where = f"{source.name}, {source.place} {line_index + 1}"
             best = [word._asdict() for word in scorer.best_words(tokens, options.best, where)]
             yield {"line": line_index + 1, "tokens": tokens, "best": best}
         return

@@ -52,7 +52,12 @@ def check_layer(layer: Layer, num_layers: int, name: str = "--layer") -> None:
     Raise `ConfigurationError` if a biLM with `num_layers` has no such `Layer`. `name` is that of the option
     or key.
     """
-    is_index = isinstance(layer, Integral) and TOP_LAYER <= layer < num_layers
+    # True is an integer, which numpy takes for a mask.
+    is_index = (
+        isinstance(layer, Integral)
+        and not isinstance(layer, bool)
+        and TOP_LAYER <= layer < num_layers
+    )
     if not is_index and layer != AVERAGE:
         raise ConfigurationError(
             f"{name}: found {layer}, expected a number from 0 (the token representation) to "

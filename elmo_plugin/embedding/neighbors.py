@@ -157,7 +157,8 @@ def nearest_occurrences(
 
     `query_vector` is `(dim,)` and `vectors` is `(num_occurrences, dim)`; each vector has length 1.
     """
-    similarities = vectors @ query_vector  # (num_occurrences,)
+    # (num_occurrences,), rounded: products of equal rows differ in their last digits.
+    similarities = numpy.clip(vectors @ query_vector, -1.0, 1.0).round(6)
     order = numpy.argsort(-similarities, kind="stable")
     others = [index for index in order if occurrences[index][:2] != query[:2]]
     return [Neighbor(occurrences[index], float(similarities[index])) for index in others[:top]]

@@ -175,7 +175,7 @@ class SentenceSource:
         elif self._path is not None and not self._path.is_fifo():
             open_text(self._path, self.name).close()  # fails here if it cannot be read
         self.holds_tokens = self._column is not None and self._column.holds_tokens
-        self._place = "line" if self._column is None else "row"
+        self.place = "line" if self._column is None else "row"
 
     @property
     def file_id(self) -> Optional[FileId]:
@@ -200,7 +200,7 @@ class SentenceSource:
         Yield the line index and text of each sentence, not split into tokens, and its tokens if the source
         `holds_tokens`. Raise as `sentences`.
         """
-        expected = f"one sentence {'on' if self._place == 'line' else 'in'} each {self._place}"
+        expected = f"one sentence {'on' if self.place == 'line' else 'in'} each {self.place}"
         is_empty = True
         rows = self._lines() if self._column is None else self._column.rows()
         for index, (text, tokens) in enumerate(rows):
@@ -209,7 +209,7 @@ class SentenceSource:
                 control = _CONTROL_CHARACTER.search(text)
                 if control is not None and not self.options.accept_control_characters:
                     raise ConfigurationError(
-                        f"{self.name}, {self._place} {index + 1}: found the control character "
+                        f"{self.name}, {self.place} {index + 1}: found the control character "
                         f"U+{ord(control.group()):04X} at character {control.start() + 1}, expected text. "
                         "Replace such characters by spaces."
                     )
@@ -217,9 +217,9 @@ class SentenceSource:
                 yield index, text, tokens
             elif not self.options.skip_blank:
                 raise ConfigurationError(
-                    f"{self.name}: {self._place} {index + 1} is blank, expected {expected}. Remove blank "
-                    f"{self._place}s, or give --skip-blank (skip_blank=True) to leave them out; other "
-                    f"{self._place}s keep their numbers."
+                    f"{self.name}: {self.place} {index + 1} is blank, expected {expected}. Remove blank "
+                    f"{self.place}s, or give --skip-blank (skip_blank=True) to leave them out; other "
+                    f"{self.place}s keep their numbers."
                 )
         if is_empty:
             raise ConfigurationError(

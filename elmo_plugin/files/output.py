@@ -1,13 +1,14 @@
 """Write files safely: check the place before the work, lock folders, and replace files as a whole."""
 
 import errno
+import gzip
 import os
 import secrets
 import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Collection, Iterator, List, Optional, TextIO
+from typing import Any, Collection, Iterator, List, Optional, TextIO
 
 import filelock
 
@@ -149,11 +150,17 @@ def remove_partial_files(folder: FileName) -> None:
 
 @contextmanager
 def opened_output(path: Optional[FileName]) -> Iterator[TextIO]:
-    """Open a file of text as `replaced_file` does; or give standard output for `None` and `-`."""
+    """
+    Open a file of text as `replaced_file` does, compressed if its name ends in `.gz`, as it is read; or give
+    standard output for `None` and `-`.
+    """
     if path is None or path == STANDARD_STREAM:
+        if sys.stdout is None:
+            raise ConfigurationError("Standard output is closed, expected an open one, or a file.")
         yield sys.stdout
         return
-    with replaced_file(path) as new_path, open(new_path, "w", encoding="utf-8") as file:
+    open_file: Any = gzip.open if str(path).endswith(".gz") else open
+    with replaced_file(path) as new_path, open_file(new_path, "wt", encoding="utf-8") as file:
         yield file
 
 

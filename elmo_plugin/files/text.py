@@ -166,28 +166,35 @@ def decoded_lines(file: BinaryIO, path: FileName, line_content: str) -> Iterator
             ) from error
 
 
-def byte_lines(file: BinaryIO, path: FileName, line_content: str) -> Iterator[bytes]:
+def byte_lines(
+    file: BinaryIO, path: FileName, line_content: str, too_long: Optional[bytes] = None
+) -> Iterator[bytes]:
     """
     Yield the lines of a UTF-8 file as bytes, without the line feed and without a byte order mark. (Python's
     text files split lines at other characters too, do not know the line of a decoding error, and read lines
     of any length into memory.) `path` is the name of the file in errors, and `line_content` what they expect
-    on a line.
+    on a line. `too_long`, if given, is yielded in place of a line that is longer than `MAX_LINE_BYTES`.
 
     # Raises
 
-    `ConfigurationError` naming file and line, if the line is longer than `MAX_LINE_BYTES`; naming the file,
-    if it is damaged.
+    `ConfigurationError` naming file and line, if the line is longer than `MAX_LINE_BYTES` and there is no
+    `too_long`; naming the file, if it is damaged.
     """
     line_number = 0
     while True:
         try:
             line = file.readline(MAX_LINE_BYTES + 1)
+            is_too_long = len(line) > MAX_LINE_BYTES
+            if is_too_long and too_long is not None:
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(MAX_LINE_BYTES)
+                line, is_too_long = too_long + b"\n", False
         except (OSError, EOFError, zlib.error) as error:
             raise unreadable(path, error) from error
         if not line:
             return
         line_number += 1
-        if len(line) > MAX_LINE_BYTES:
+        if is_too_long:
             raise ConfigurationError(
                 f"{path}, line {line_number}: found a line of more than {MAX_LINE_BYTES:,} bytes, "
                 f"expected {line_content} on each line, ended by a line feed. Split the line."

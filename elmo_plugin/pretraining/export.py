@@ -59,6 +59,10 @@ def export_model(
             f"output_folder: {', '.join(existing)} exists, expected a new path. Give another folder, or "
             "--overwrite to replace it."
         )
+    if folder.exists() and not folder.is_dir():
+        raise ConfigurationError(
+            f"output_folder: {folder} is a file, expected a folder. Give another path."
+        )
     name = name or folder.resolve().name
     all_scores = _read_scores(scores)
     archive = opened_archive(archive_file)

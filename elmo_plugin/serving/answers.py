@@ -5,6 +5,7 @@ What answers requests: trained task models, as `elmo predict` does, and occurren
 
 import json
 import re
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Dict, List, Literal, Optional, Sequence, Union
@@ -31,6 +32,9 @@ from elmo_plugin.files.text import FileName
 from elmo_plugin.serving.options import Limits
 from elmo_plugin.serving.requests import RequestError, check_length
 from elmo_plugin.tasks.predicting import TaskPredictor
+
+# A sentence is read once for each of its predicates: one of 500 tokens can take a minute.
+MAX_SRL_TOKENS = 250
 
 TASKS = ("elmo_ner", "elmo_srl", "elmo_coref", "elmo_squad", "elmo_snli", "elmo_sst")
 
@@ -80,6 +84,8 @@ class ServedModel:
         self.card = _card_of(archive_file)
         self._name_in_package = str(archive_file) if is_task_model(archive_file) else None
         self._predictor: TaskPredictor = Predictor.from_archive(archive, self.task)
+        if self.task == "elmo_srl":
+            limits = replace(limits, max_tokens=min(limits.max_tokens, MAX_SRL_TOKENS))
         self._limits = limits
 
     @property
@@ -125,7 +131,7 @@ def _card_of(archive_file: FileName) -> str:
         return ""
     # Without the head in YAML, which is for programs.
     head = re.compile(r"\A---\n.*?^---\n", re.DOTALL | re.MULTILINE)
-    return head.sub("", path.read_text("utf-8")).strip()
+    return head.sub("", path.read_text("utf-8", errors="replace")).strip()
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

@@ -85,6 +85,7 @@ def make_app(
     )
     app.add_middleware(RequestChecks, limits=limits, allowed_hosts=allowed_hosts)
 
+    @app.head("/", include_in_schema=False)
     @app.get("/", include_in_schema=False)
     async def show_page() -> HTMLResponse:
         return HTMLResponse(page, headers=page_headers)
@@ -120,6 +121,7 @@ def make_app(
         """Return the occurrences of a word in context, the nearest first."""
         return await word_batcher.answer(request)
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health")
     async def health() -> Dict[str, str]:
         """Return that the server runs."""

@@ -55,6 +55,11 @@ class TaskPredictor(LinePredictor, Predictor):
         if isinstance(tokenizer, dict):
             # A copy, because building from `Params` empties them.
             tokenizer = Tokenizer.from_params(Params(dict(tokenizer)))
+        if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
+            raise ConfigurationError(
+                f"tokenizer: found {tokenizer!r}, expected the type or the configuration of a tokenizer, "
+                "such as whitespace. Correct it, or leave it out."
+            )
         of_reader = getattr(dataset_reader, "tokenizer", None)
         self.tokenizer: Tokenizer = tokenizer or of_reader or RuleBasedTokenizer()
 

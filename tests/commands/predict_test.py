@@ -16,6 +16,7 @@ from allennlp.predictors import Predictor
 from elmo_plugin.commands.main import main
 from elmo_plugin.commands.predict import answers_to_lines
 from elmo_plugin.compat.archives import opened_archive
+from elmo_plugin.files.text import MAX_LINE_BYTES
 from tests.tasks.task_testing import overfitted_archive, run_predict
 
 TINY = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny"
@@ -71,6 +72,10 @@ DAMAGED_LINES = [
     (b'{"tokens": ["@@PADDING@@"]}', "found the token @@PADDING@@ in a sentence"),
     (b'{"sentence": "Mary @@PADDING@@ slept"}', "found the token @@PADDING@@ in a sentence"),
     (b'{"tokens": []}', "expected a list of words that is not empty"),
+    (
+        b'{"tokens": ["' + b"a" * MAX_LINE_BYTES + b'"]}',
+        "Found a line of more than 1,000,000 bytes",
+    ),
     (b"[" * 10_000, "Found a line that is not JSON (more than 100 levels)"),
     (b'{"tokens": ["Mary", "slept"]}', None),
 ]
@@ -104,9 +109,10 @@ class PlainPredictor(Predictor):
 def test_a_predictor_of_another_package_answers_each_line(archive_file: str) -> None:
     archive = opened_archive(archive_file)
     predictor = PlainPredictor(archive.model, archive.dataset_reader)
-    lines = [b'{"tokens": ["Mary", "slept"]}', b"{"]
-    tagged, invalid = answers_to_lines(predictor, iter(lines), 2)
-    assert len(tagged["tags"]) == 2
+    lines = [b'{"tokens": ["Mary", "slept"]}', b"{", b"{}", b'{"tokens": ["Hi"]}']
+    tagged, invalid, without_key, last = answers_to_lines(predictor, iter(lines), 4)
+    assert (len(tagged["tags"]), len(last["tags"])) == (2, 1)
+    assert without_key == {"error": "KeyError: 'tokens'"}
     assert invalid["error"].startswith(
         "Found a line that is not JSON in UTF-8 (Expecting property name"
     )
@@ -181,7 +187,7 @@ def test_lines_without_a_prediction_are_numbered_and_counted(
         ([INPUTS, INPUTS], "cannot be loaded as an archive (BadGzipFile: Not a gzip"),
         (["cut.tar.gz", INPUTS], "cut.tar.gz: cannot be loaded as an archive (EOFError: "),
         (["ARCHIVE", "no.jsonl"], "no.jsonl"),
-        (["ARCHIVE", "long.jsonl"], "long.jsonl, line 1: found a line of more than 1,000,000 b"),
+        (["ARCHIVE", "long.jsonl"], "no prediction for any of the 1 lines"),
         (["ARCHIVE", "."], ".: cannot be read"),
         (["ARCHIVE", INPUTS, "--predictor-args", '{"no": 1}'], "predictor_args: found {'no': 1}"),
         (["ARCHIVE", INPUTS, "--overrides", '{"dataset_reader.max_words": 1}'], "max_words"),

@@ -5,7 +5,11 @@ import numpy
 import pytest
 
 from elmo_plugin import ElmoEmbedder
-from elmo_plugin.embedding.neighbors import embed_occurrences, find_occurrences
+from elmo_plugin.embedding.neighbors import (
+    embed_occurrences,
+    find_occurrences,
+    nearest_occurrences,
+)
 from elmo_plugin.embedding.sentences import Sentence
 from tests.closeness import assert_accurate
 from tests.conftest import BiLMFiles
@@ -28,6 +32,20 @@ def test_each_occurrence_has_the_same_chance_to_be_in_a_sample() -> None:
     # 100 are expected in each eighth of the text; the standard deviation is 9.
     assert all(60 < counts[eighth] < 140 for eighth in range(8)), counts
     assert find("play", max_occurrences=4) == find("play")
+
+
+@pytest.mark.parametrize("num_occurrences", [7, 13, 50])
+def test_equal_vectors_are_in_the_order_of_the_text(num_occurrences: int) -> None:
+    occurrences = find("play", [f"play {n}" for n in range(num_occurrences + 1)]).occurrences
+    query, *others = occurrences
+    for seed, width in enumerate((256, 512, 1024)):
+        # The product of such a vector with itself can exceed 1 by rounding.
+        vector = numpy.random.default_rng(seed).standard_normal(width, dtype=numpy.float32)
+        vector /= numpy.linalg.norm(vector)
+        vectors = numpy.tile(vector, (len(occurrences), 1))
+        found = nearest_occurrences(query, vector, occurrences, vectors, num_occurrences)
+        assert [neighbor.occurrence for neighbor in found] == others
+        assert {neighbor.similarity for neighbor in found} == {1.0}
 
 
 class TestEmbedOccurrences:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import sys
 from pathlib import Path
 from typing import Any, List
 
@@ -12,10 +13,12 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import (
     check_output_file,
     check_output_folder,
+    opened_output,
     remove_partial_files,
     replaced_file,
     replaced_files,
 )
+from elmo_plugin.files.text import open_text
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +53,21 @@ def test_a_replaced_file_has_the_new_content_and_ordinary_permissions() -> None:
     assert Path("file").read_text() == "new"
     Path("plain").touch()
     assert Path("file").stat().st_mode == Path("plain").stat().st_mode
+
+
+def test_a_compressed_text_can_be_read_again() -> None:
+    for name in ("text", "text.gz"):
+        with opened_output(name) as file:
+            file.write("é\n")
+        with open_text(name) as written:
+            assert written.read() == "é\n".encode()
+    assert Path("text").read_bytes() != Path("text.gz").read_bytes()
+
+
+def test_a_closed_standard_output_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(ConfigurationError, match="Standard output is closed"), opened_output("-"):
+        pass
 
 
 def test_an_error_leaves_the_previous_file_and_nothing_else() -> None:

@@ -116,6 +116,7 @@ def test_scikit_learns_checks() -> None:
     "arguments, message",
     [
         ({"layer": 3}, "layer: found 3, expected a number from 0 .* to 2"),
+        ({"layer": True}, "layer: found True, expected a number from 0 .* to 2"),
         ({"layer": "all"}, "layer: found all"),
         ({"pool": "sum"}, "pool is 'sum', expected one of mean, max, first-last"),
         ({"pool": None}, "pool is 'None', expected one of mean, max, first-last"),

@@ -115,6 +115,8 @@ def test_the_bilm_of_a_task_archive(tmp_path: Path) -> None:
     files = export_model(tmp_path / "run" / "model.tar.gz", tmp_path / "export", overwrite=True)
     assert not (tmp_path / "export" / "vocab.txt").exists()
     assert [file.name for file in files] == ["options.json", "weights.hdf5", "README.md"]
+    with pytest.raises(ConfigurationError, match=r"options\.json is a file, expected a folder"):
+        export_model("not/loaded", files[0])
     original = BiLM.from_files(FIXTURES / "bilm" / "tiny")
     for mine, theirs in zip(BiLM.from_files(*files[:2]).parameters(), original.parameters()):
         assert torch.equal(mine, theirs)

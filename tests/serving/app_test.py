@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional
 
@@ -287,6 +288,28 @@ def test_models_of_the_package_are_known_by_any_name_and_have_cards_without_head
         card = of_named.get("/api/models/names/card").json()["card"]
     assert card.startswith("# elmo_ner_small\n\nTags persons")
     assert "\n## Scores\n" in card and "## Config" not in card and "```" not in card
+
+
+def test_a_card_that_is_no_utf8_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
+    (tmp_path / "README.md").write_bytes("caf\xe9".encode("latin-1"))
+    assert answers._card_of(tmp_path) == "caf\N{REPLACEMENT CHARACTER}"
+
+
+def test_a_sentence_that_is_read_for_each_of_its_predicates_must_be_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answers, "MAX_SRL_TOKENS", 6)
+    model = ServedModel("roles", "elmo_srl_small", LIMITS)
+    (short, long) = model.answers([{"tokens": ["It"] * number} for number in (6, 7)])
+    assert isinstance(short, dict)
+    assert "'tokens' has 7 tokens, expected at most 6" in str(long)
+
+
+def test_the_page_and_the_health_can_be_asked_for_by_their_heads(client: TestClient) -> None:
+    for path in ("/", "/health"):
+        answer = client.head(path)
+        assert (answer.status_code, answer.content) == (200, b"")
 
 
 def test_the_page_allows_nothing_but_its_own_content(client: TestClient) -> None:

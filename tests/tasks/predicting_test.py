@@ -1,6 +1,7 @@
 import pytest
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.reading import RuleBasedTokenizer
 from elmo_plugin.tasks.sst import SstPredictor, SstReader
 from tests.tasks.task_testing import build_tiny, read_tiny
@@ -25,6 +26,8 @@ def test_the_tokenizer_is_the_one_that_is_given_or_that_of_the_reader(model):
     assert configuration == {"type": "whitespace"}  # not emptied
     predictor = SstPredictor(model, SstReader(), tokenizer="whitespace")
     assert predictor.predict("Rain. Rain.")["tokens"] == ["Rain.", "Rain."]
+    with pytest.raises(ConfigurationError, match="tokenizer: found 5, expected the type or"):
+        SstPredictor(model, SstReader(), tokenizer=5)
 
 
 def test_tokens_are_taken_as_they_are(model):
