@@ -7,12 +7,14 @@ from types import ModuleType
 from typing import Any, Dict, List
 
 import pytest
+import torch
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.processor import has_bfloat16_products
-from tests.conftest import REPOSITORY, TINY_OPTIONS, randomize
+from tests.closeness import largest_difference
+from tests.conftest import REPOSITORY, TINY_OPTIONS, randomize, roundings_of, terms_of
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "日本語", "."]
 SENTENCES = [WORDS[number % 4 : number % 4 + 2 + number % 7] for number in range(40)]
@@ -190,11 +192,24 @@ def test_waiting(
 def test_precision(text: List[str], bilm: List[str], capsys: pytest.CaptureFixture) -> None:
     # A kernel that multiplies int8 on any processor.
     precisions = ["--precisions", "float32", "int8", "--kernel", "reference"]
-    importlib.import_module("precision").main([*text, *bilm, *precisions])
+    precision = importlib.import_module("precision")
+    precision.main([*text, *bilm, *precisions])
     rows = printed_rows(capsys)
     assert [row["precision"] for row in rows] == ["float32"] * 3 + ["int8"] * 3
-    assert all(float(row["relative error"]) < 1e-5 for row in rows[:3])
-    assert all(0 < float(row["relative error"]) < 0.1 for row in rows[4:])
+    assert [float(row["relative error"]) for row in rows[:3]] == [0.0] * 3  # the same kernel
+    steps = max(map(len, SENTENCES)) + 2
+    for row in rows[3:]:
+        difference, largest = map(float, row["largest difference"].split(" of "))
+        limit = largest_difference(torch.int8, terms_of(steps), largest, roundings_of(steps))
+        assert 0 < difference <= limit
+        assert float(row["relative error"]) > 0
+    exact = torch.tensor([[3.0, 4.0], [3.0, 4.0]])  # norm sqrt(50)
+    assert precision.error_of(torch.tensor([[3.0, 3.0], [3.0, 4.0]]), exact) == {
+        "relative error": "0.14",
+        "largest difference": "1 of 4.0",
+        "cosine, mean": "0.994975",
+        "cosine, smallest": "0.989949",  # 21 / (5 * sqrt(18))
+    }
 
 
 def test_alternatives(

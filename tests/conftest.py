@@ -6,10 +6,12 @@ import importlib.util
 import multiprocessing
 import os
 import random
+import resource
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Union
 
 import hypothesis.core
 import numpy as np
@@ -236,6 +238,17 @@ def allennlp_elmo(files: BiLMFiles, *args: Any, stateful: bool = False, **kwargs
     elmo = of_allennlp("modules.elmo.Elmo")(*files, *args, **kwargs)
     elmo._elmo_lstm._elmo_lstm.stateful = stateful
     return elmo
+
+
+@contextmanager
+def file_size_limit(num_bytes: int) -> Iterator[None]:
+    """Let writes beyond that many bytes of a file fail, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.fixture

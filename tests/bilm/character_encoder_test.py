@@ -66,6 +66,7 @@ def test_blocks_of_words_are_put_together(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("num_threads", [1, 3])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.usefixtures("same_threads_afterwards")
 def test_gradients_in_cpp_are_those_of_torch(
     unit: str, activation: str, num_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,18 +84,15 @@ def test_gradients_in_cpp_are_those_of_torch(
     words = torch.cat([words, torch.zeros_like(words[:1])])
     weights = torch.randn(len(words), 6)
     results = []
-    try:
-        for chosen in (unit, None):
-            torch.set_num_threads(num_threads)
-            monkeypatch.setattr(
-                character_encoder, "unit_of_modules", lambda tensor, chosen=chosen: chosen
-            )
-            encoder.zero_grad()
-            vectors = encoder(words)
-            (vectors * weights).sum().backward()
-            results.append([vectors, *(parameter.grad for parameter in encoder.parameters())])
-    finally:
-        torch.set_num_threads(1)
+    torch.set_num_threads(num_threads)
+    for chosen in (unit, None):
+        monkeypatch.setattr(
+            character_encoder, "unit_of_modules", lambda tensor, chosen=chosen: chosen
+        )
+        encoder.zero_grad()
+        vectors = encoder(words)
+        (vectors * weights).sum().backward()
+        results.append([vectors, *(parameter.grad for parameter in encoder.parameters())])
     # Forwards, and backwards as far as a character's embedding: over filters, their width and words.
     terms = 7 * 19 + 2 * (2 * 24 + 24) + 24 * 7 * len(words)
     for ours, theirs in zip(*results):
@@ -102,12 +100,23 @@ def test_gradients_in_cpp_are_those_of_torch(
         assert_close(ours, theirs, terms, scale=max(1.0, float(theirs.abs().max())))
 
 
+class DoubledEmbedding(torch.nn.Embedding):
+    """An adapter: the vectors that it returns are not the rows of its weight."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(ids)
+
+
 def test_an_adapter_in_place_of_a_module_is_called() -> None:
+    torch.manual_seed(0)
     encoder = CharacterEncoder(WIDE, OUTPUT_DIM)
     words = batch_to_ids([["a", "bb", "ccc"]])[0]
+    weight = encoder.character_embedding.weight.detach().clone()
+    with torch.no_grad():
+        encoder.character_embedding.weight.mul_(2)
     expected = encoder(words)
-    encoder.character_embedding = torch.nn.Sequential(encoder.character_embedding)  # type: ignore
-    assert_close(encoder(words), expected, 7 * 15)
+    encoder.character_embedding = DoubledEmbedding.from_pretrained(weight, padding_idx=0)
+    assert_close(encoder(words), expected, TERMS)
 
 
 def test_not_a_number_passes_through_training() -> None:

@@ -1,11 +1,19 @@
-"""The `triton` kernel on the CPU."""
+"""The number of threads of torch, and the `triton` kernel on the CPU."""
 
-from typing import Any
+from typing import Any, Iterator
 
 import pytest
 import torch
 
 from elmo_plugin.bilm.runners import triton_runner
+
+
+@pytest.fixture
+def same_threads_afterwards() -> Iterator[None]:
+    """Let a test set the number of threads of torch, without effect on later tests."""
+    num_threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, List, Optional, Tuple, TypeVar
+from typing import Callable, Iterable, List, Optional, Tuple, TypeVar
 
 import pytest
 import torch
@@ -208,14 +208,14 @@ def test_initial_states_are_read_and_not_written_to(name: str, precision: str) -
 
 
 @pytest.fixture
-def set_threads_of_small_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+def set_threads_of_small_work(
+    same_threads_afterwards: None, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], None]:
     """Sets the number of threads, which then divide whatever small work there is."""
     monkeypatch.setattr(threads, "MULTIPLICATIONS_PER_THREAD", 1)
     monkeypatch.setattr(threads, "is_crowded", lambda: False)
     monkeypatch.setattr(simd_lstm, "MULTIPLICATIONS_PER_STEP", 1)
-    num_threads = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(num_threads)
+    return torch.set_num_threads
 
 
 @pytest.mark.parametrize("unit, precision", SIMD_CASES)

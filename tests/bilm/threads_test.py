@@ -1,7 +1,7 @@
 """How many threads the C++ and torch are given."""
 
 import threading
-from typing import Any, Iterator, List, Tuple
+from typing import Any, List, Tuple
 
 import pytest
 import torch
@@ -53,14 +53,13 @@ def test_a_quota_limits_the_threads_that_nobody_chose(monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def three_threads_in_a_crowd(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def three_threads_in_a_crowd(
+    same_threads_afterwards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if threads._openmp_of_torch() is None:
         pytest.skip("The threads of this torch are not those of an OpenMP library that is known.")
     monkeypatch.setattr(threads, "is_crowded", lambda: True)
-    num_threads = torch.get_num_threads()
     torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(num_threads)
 
 
 def numbers() -> Tuple[int, int]:

@@ -4,9 +4,11 @@ import argparse
 import gc
 import os
 import re
+import signal
 import subprocess
 import sys
 from io import BytesIO, TextIOWrapper
+from pathlib import Path
 from typing import Any, List, Optional
 
 import pytest
@@ -145,6 +147,24 @@ def test_a_short_option_has_one_meaning() -> None:
     assert meanings["-o"] == "--overrides"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["score", "in.txt"],
+        ["neighbors", "in.txt", "--word", "a", "--sentence", "b a", "--top", "20"],
+    ],
+)
+def test_numbers_that_are_printed_depend_on_the_precision(words: List[str], capsys: Any) -> None:
+    # One number may be the same in all digits that are printed, but not each of 20.
+    sentences = [f"{'b ' * (number % 7)}a {number} b" for number in range(20)]
+    Path("in.txt").write_text("\n".join(sentences))
+    outputs = []
+    for precision in ("float32", "bfloat16"):
+        main([*words, *MODEL, "--precision", precision, "--kernel", "reference"])
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] != outputs[1]
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         "words, message",
@@ -185,6 +205,16 @@ class TestErrors:
             ("embed in.txt o.hdf5 --top --include-package no_such", "cannot import no_such (No"),
             (
                 "embed in.txt o.npy --top --cuda-device 99",
+                "device is 'cuda:99', which torch cannot use",
+            ),
+            ("score in.txt --kernel triton", "kernel is 'triton', but "),
+            (
+                "neighbors in.txt --sentence a --word a --kernel triton",
+                "kernel is 'triton', but ",
+            ),
+            ("score in.txt --cuda-device 99", "device is 'cuda:99', which torch cannot use"),
+            (
+                "neighbors in.txt --sentence a --word a --cuda-device 99",
                 "device is 'cuda:99', which torch cannot use",
             ),
             ("embed in.txt o.npy --top --resume --overwrite", "expected one of them"),
@@ -299,6 +329,21 @@ class TestErrors:
             with pytest.raises(SystemExit, match="130"):
                 main(["embed", "in.txt", "o.npy", "--top", *MODEL])
             assert capsys.readouterr().err == f"{prog}: interrupted; {expected}\n"
+
+    def test_sigterm_ends_a_command_as_ctrl_c_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(
+            embed_command, "run", lambda options: os.kill(os.getpid(), signal.SIGTERM)
+        )
+        with pytest.raises(SystemExit, match="130"):
+            main(["embed", "in.txt", "o.npy", "--top", *MODEL])
+
+    def test_without_standard_error_an_error_is_not_on_standard_output(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    ) -> None:
+        monkeypatch.setattr(sys, "stderr", None)
+        with pytest.raises(SystemExit, match="2"):
+            main(["models", "nope"])
+        assert capsys.readouterr().out == ""
 
     def test_a_reader_that_ends_early_is_no_error(self) -> None:
         process = subprocess.run(

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import resource
 import shutil
 import sys
 import tarfile
@@ -25,7 +24,7 @@ from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive, sav
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.pretraining.starting_point import load_start
-from tests.conftest import FIXTURES, randomize
+from tests.conftest import FIXTURES, file_size_limit, randomize
 from tests.tasks.task_testing import run_predict
 
 TINY = FIXTURES / "ner" / "tiny"
@@ -326,13 +325,8 @@ def test_a_full_disk_leaves_the_previous_folder(names: Path, tmp_path: Path) -> 
     archive, folder = opened_archive(names / "tiny_ner"), tmp_path / "folder"
     save_archive(archive, folder)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # bytes of a file
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            save_archive(archive, folder, "float16")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with file_size_limit(100), pytest.raises(OSError, match="File too large"):
+        save_archive(archive, folder, "float16")
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 

@@ -2,7 +2,6 @@ import io
 import pickle
 import random
 import re
-import resource
 import sys
 import tarfile
 import warnings
@@ -27,6 +26,7 @@ from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.compat.patches import hide_mixed_precision_warnings, prepare_allennlp
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
+from tests.conftest import file_size_limit
 
 TAGGED_SENTENCES = """\
 the###DET dog###NN ran###V to###P the###DET park###NN .###.
@@ -252,13 +252,8 @@ def test_a_full_disk_leaves_the_previous_file_of_a_training(write: Any, tmp_path
     path = tmp_path / "file.json"
     write(path)
     previous = path.read_text()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            write(path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with file_size_limit(10), pytest.raises(OSError, match="File too large"):
+        write(path)
     assert path.read_text() == previous
     assert list(tmp_path.iterdir()) == [path]
     util.dump_metrics(None, {})  # as AllenNLP calls it without a folder

@@ -28,7 +28,7 @@ from allennlp.training.trainer import TrainerCheckpoint
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import AtomicCheckpointer, BiLMStateCallback, BiLMTrainingModel
-from tests.conftest import shift_seeds
+from tests.conftest import file_size_limit, shift_seeds
 from tests.pretraining import conftest
 from tests.pretraining.conftest import CONFIG, HELD_OUT
 from tests.pretraining.model_test import build
@@ -342,14 +342,9 @@ def test_a_failed_write_is_reported_and_leaves_the_previous_checkpoint(
     large: str, tmp_path: Path
 ) -> None:
     AtomicCheckpointer(tmp_path).save_checkpoint(trainer_at(0))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, limits[1]))  # bytes of a file
-    try:
-        # The reason, which torch hides.
-        with pytest.raises(OSError, match=r"File too large"):
-            AtomicCheckpointer(tmp_path).save_checkpoint(trainer_at(4, 1.0, large))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    # The reason, which torch hides.
+    with file_size_limit(3_000), pytest.raises(OSError, match=r"File too large"):
+        AtomicCheckpointer(tmp_path).save_checkpoint(trainer_at(4, 1.0, large))
     # The training state may fit, but without weights it is no checkpoint.
     assert not list(tmp_path.glob("*model_state_e1_b4*"))
     checkpoint = AtomicCheckpointer(tmp_path).load_checkpoint()

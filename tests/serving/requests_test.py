@@ -37,6 +37,30 @@ class Doubling:
             await asyncio.sleep(0.001)
 
 
+@pytest.fixture
+def end_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Ends the time of all requests that wait for their answer, whatever the clock says."""
+    waiting: List[asyncio.Event] = []
+
+    async def wait_for(future: "asyncio.Future[Any]", timeout: float) -> Any:
+        assert timeout == Limits().timeout
+        waiting.append(asyncio.Event())
+        end = asyncio.create_task(waiting[-1].wait())
+        await asyncio.wait([future, end], return_when=asyncio.FIRST_COMPLETED)
+        end.cancel()
+        if future.done():
+            return future.result()
+        future.cancel()
+        raise asyncio.TimeoutError
+
+    def end() -> None:
+        for event in waiting:
+            event.set()
+
+    monkeypatch.setattr(asyncio, "wait_for", wait_for)
+    return end
+
+
 def run(limits: Limits, model: Callable[..., Any], use: Callable[[Batcher], Any]) -> Any:
     """The result of `use`, which gets a batcher that has started."""
 
@@ -90,7 +114,7 @@ def test_an_error_of_one_request_is_no_error_of_the_others(number: int) -> None:
     assert model.batches == [[1, -2, number, 4], [1], [-2], [number], [4], [5]]
 
 
-def test_a_request_whose_time_is_over_leaves_the_queue() -> None:
+def test_a_request_whose_time_is_over_leaves_the_queue(end_time: Callable[[], None]) -> None:
     model = Doubling()
 
     async def use(batcher: Batcher) -> None:
@@ -98,24 +122,34 @@ def test_a_request_whose_time_is_over_leaves_the_queue() -> None:
         late = asyncio.create_task(all_of(batcher, [1]))
         await model.has_started()
         # One waits at a time, and when its time is over its place is free again.
-        answers = [*await all_of(batcher, [2, 3]), *await all_of(batcher, [5])]
+        answers = []
+        for numbers in ([2, 3], [5]):
+            waiting = asyncio.create_task(all_of(batcher, numbers))
+            await asyncio.sleep(0.01)
+            end_time()
+            answers += await waiting
         assert statuses(answers) == [504, 429, 504]
         assert statuses(await late) == [504]
         model.may_run.set()
         assert await batcher.answer(4) == 8
 
-    run(Limits(timeout=0.1, max_waiting=1), model, use)
+    run(Limits(max_waiting=1), model, use)
     assert model.batches == [[1], [4]]
 
 
-def test_a_request_whose_time_is_over_is_not_computed_again_after_an_error() -> None:
+def test_a_request_whose_time_is_over_is_not_computed_again_after_an_error(
+    end_time: Callable[[], None],
+) -> None:
     model = Doubling()
 
     async def use(batcher: Batcher) -> None:
         model.may_run.clear()
-        assert statuses(await all_of(batcher, [1, BUG, 2])) == [504] * 3
+        late = asyncio.create_task(all_of(batcher, [1, BUG, 2]))
+        await model.has_started()
+        end_time()
+        assert statuses(await late) == [504] * 3
         model.may_run.set()
         assert await batcher.answer(3) == 6
 
-    run(Limits(timeout=0.1), model, use)
+    run(Limits(), model, use)
     assert model.batches == [[1, BUG, 2], [3]]

@@ -14,11 +14,13 @@ import urllib.request
 from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
 from elmo_plugin.bilm.model_files import task_model_names
+from elmo_plugin.commands.main import main
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.serving.answers import WordsInContext
 from elmo_plugin.serving.app import make_app
@@ -127,7 +129,9 @@ def test_it_is_killed_and_started_again_at_the_same_port(tmp_path: Path) -> None
             assert client.recv(4096).startswith(b"HTTP/1.1 400 ")
         assert post(address, SENTENCE) == first
         process.send_signal(signal.SIGTERM)
-        assert ended(process)[:2] == (0, "Stopped.\n")
+        code, output, log = ended(process)
+        assert (code, output) == (0, "Stopped.\n")
+        assert "Lovelace" not in log
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -151,6 +155,34 @@ def test_a_signal_before_uvicorn_handles_it_is_not_lost(
         for each, handler in zip((signal.SIGINT, signal.SIGTERM), before):
             signal.signal(each, handler)
     assert started.should_exit
+
+
+def test_options_of_the_command_reach_what_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Dict[str, Any] = {}
+
+    def recorder(name: str) -> Any:
+        def record(*arguments: Any, **options: Any) -> Any:
+            assert name not in calls
+            calls[name] = (*arguments, options)
+            return SimpleNamespace(name=name, run=lambda sockets: None)
+
+        return record
+
+    for name in ("ServedModel", "ElmoEmbedder", "WordsInContext", "make_app", "server_of"):
+        monkeypatch.setattr(f"elmo_plugin.serving.server.{name}", recorder(name))
+    monkeypatch.setattr(signal, "signal", lambda *arguments: None)
+    words = "serve mine=runs/ner --port 0 --max-body 11 --max-tokens 12 --timeout 13.5"
+    main([*words.split(), "--model", "my_bilm", "--cuda-device", "3", "--allowed-host", "b.org"])
+    limits = Limits(max_body=11, max_tokens=12, timeout=13.5)
+    assert calls.pop("ServedModel") == ("mine", "runs/ner", limits, 3, {})
+    assert calls.pop("ElmoEmbedder") == ("my_bilm", {"cuda_device": 3})
+    name, embedder, *others = calls.pop("WordsInContext")
+    assert (name, embedder.name, *others) == ("my_bilm", "ElmoEmbedder", limits, {})
+    [model], in_context, *others = calls.pop("make_app")
+    assert (model.name, in_context.name) == ("ServedModel", "WordsInContext")
+    assert others == [limits, ["127.0.0.1", "b.org"], {}]
+    app, *others = calls.pop("server_of")
+    assert (app.name, *others) == ("make_app", 13.5, {})
 
 
 @pytest.mark.parametrize(
@@ -182,11 +214,11 @@ def test_connections_end_in_time(sent: bytes, words: WordsInContext) -> None:
 
 def test_a_request_after_a_pause_is_answered(words: WordsInContext) -> None:
     with serving(words) as address, closing(HTTPConnection(*address, timeout=60)) as client:
-        for _ in range(3):
+        for seconds in (5 * TIMEOUT, 0):
             client.request("GET", "/health")
             assert client.getresponse().read() == b'{"status":"ok"}'
             client.auto_open = 0  # the same connection
-            time.sleep(5 * TIMEOUT)  # longer than a request may take
+            time.sleep(seconds)  # longer than a request may take
 
 
 def test_names_are_those_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

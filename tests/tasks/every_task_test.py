@@ -177,7 +177,7 @@ def test_the_counts_of_items_give_the_score_of_a_run(trained: Path) -> None:
     counts = item_counts(RunFolder(trained, config), metric)
     assert counts is not None and len(counts) == NUM_ITEMS[trained.name]
     expected = json.loads((trained / "metrics.json").read_text())[f"best_validation_{metric}"]
-    assert (expected > 0.0) == (trained.name != "coref")  # which learns nothing of three documents
+    assert expected > 0.0 or trained.name == "coref"  # which learns little of three documents
     assert_close(score(counts.sum(axis=0)), expected, terms=counts.size)
 
 
