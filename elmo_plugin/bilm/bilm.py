@@ -49,8 +49,8 @@ class BiLM(torch.nn.Module):
     carried_states : `CarriedStates`
         Those of a stateful biLM.
     num_possible_updates : `int`
-        Passes with gradients, and calls of `requires_grad_`. Each may be followed by a change of weights that
-        torch does not count, such as that of an optimizer that writes to `parameter.data`.
+        Passes of `forward` with gradients, and calls of `requires_grad_`. Each may be followed by a change of
+        weights that torch does not count, such as that of an optimizer that writes to `parameter.data`.
     """
 
     # Parameters made in inference mode have no version, so that changes could not be noticed.

@@ -216,9 +216,9 @@ def _import_packages(names: Sequence[str]) -> None:
 @contextmanager
 def exits_on_user_errors(prog: str, is_debugging: bool) -> Iterator[None]:
     """
-    Exit with status 2 and one line on stderr after an error in arguments, files or text. Ctrl-C exits with
-    status 130 and one line, which has the message of the `KeyboardInterrupt`, if there is one. When
-    debugging, errors are not caught.
+    Exit with status 2 and one line on stderr after an error in arguments, files or text. Ctrl-C, or SIGTERM
+    while a command runs, exits with status 130 and one line, which has the message of the
+    `KeyboardInterrupt`, if there is one. When debugging, errors are not caught.
     """
     if is_debugging:
         yield

@@ -3,12 +3,14 @@
 import itertools
 import json
 import logging
+import sys
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from elmo_plugin.arguments import Options, option
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import LinePredictor
 from elmo_plugin.files.output import check_not_input, check_output_file, opened_output
 from elmo_plugin.files.text import (
     MAX_LINE_BYTES,
@@ -113,7 +115,8 @@ def run(options: PredictOptions) -> None:
                 num_lines += 1
                 num_failed += answer.keys() == {"error"}
                 file.write(predictor.dump_line(answer))
-                file.flush()  # a program may wait for this answer
+                if file is sys.stdout:
+                    file.flush()  # a program may wait for this answer
     if num_failed and num_failed == num_lines:
         raise ConfigurationError(
             f"{options.input_file}: no prediction for any of the {num_lines} lines, expected input of this "
@@ -160,9 +163,15 @@ def _answers(predictor: Any, lines: Sequence[bytes]) -> List[Dict[str, Any]]:
 
 def _predicted(predictor: Any, inputs: List[Any]) -> List[Dict[str, Any]]:
     """Return the answers to inputs; to an invalid one the error that predictors of other packages raise."""
+    if isinstance(predictor, LinePredictor):  # which answers each
+        return predictor.predict_batch_json(inputs)
+    from allennlp.common import checks
+
+    errors = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
     try:
         return predictor.predict_batch_json(inputs)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (*errors, checks.ConfigurationError) as error:
         if len(inputs) == 1:
+            logger.debug("The predictor failed.", exc_info=True)
             return [{"error": f"{type(error).__name__}: {error}"}]
         return [answer for one_input in inputs for answer in _predicted(predictor, [one_input])]

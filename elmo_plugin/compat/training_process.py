@@ -119,9 +119,9 @@ def failure_reason(return_code: int, log_file: Path) -> str:
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
     """
-    Let SIGTERM do within the context what Ctrl-C does, so that no process is left behind; and SIGHUP, with
-    which a closed terminal ends its programs, unless `nohup` has made them ignore it. Only the main thread
-    may set that; in others nothing changes.
+    Let SIGTERM do within the context what Ctrl-C does, so that no process and no partial file is left behind;
+    and SIGHUP, with which a closed terminal ends its programs, unless `nohup` has made them ignore it. Only
+    the main thread may set that; in others nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -130,11 +130,12 @@ def sigterm_interrupts() -> Iterator[None]:
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    numbers = [signal.SIGTERM, signal.SIGHUP]
+    # Windows has no SIGHUP. A handler of `None` is not Python's.
+    numbers = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
     previous = {
         number: signal.signal(number, interrupt)
         for number in numbers
-        if signal.getsignal(number) != signal.SIG_IGN
+        if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None)
     }
     try:
         yield

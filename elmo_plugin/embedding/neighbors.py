@@ -158,7 +158,7 @@ def nearest_occurrences(
     `query_vector` is `(dim,)` and `vectors` is `(num_occurrences, dim)`; each vector has length 1.
     """
     # (num_occurrences,), rounded: products of equal rows differ in their last digits.
-    similarities = numpy.clip(vectors @ query_vector, -1.0, 1.0).round(6)
+    similarities = (vectors.astype(float) @ query_vector.astype(float)).clip(-1.0, 1.0).round(6)
     order = numpy.argsort(-similarities, kind="stable")
     others = [index for index in order if occurrences[index][:2] != query[:2]]
     return [Neighbor(occurrences[index], float(similarities[index])) for index in others[:top]]

@@ -6,7 +6,8 @@ import os
 import secrets
 import shutil
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Collection, Iterator, List, Optional, TextIO
 
@@ -159,9 +160,13 @@ def opened_output(path: Optional[FileName]) -> Iterator[TextIO]:
             raise ConfigurationError("Standard output is closed, expected an open one, or a file.")
         yield sys.stdout
         return
-    open_file: Any = gzip.open if str(path).endswith(".gz") else open
-    with replaced_file(path) as new_path, open_file(new_path, "wt", encoding="utf-8") as file:
-        yield file
+    with replaced_file(path) as new_path, ExitStack() as stack:
+        file: Any = stack.enter_context(open(new_path, "wb"))
+        if str(path).endswith(".gz"):
+            # The same text has the same bytes, whatever the time and the name of the temporary file.
+            file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+        with TextIOWrapper(file, encoding="utf-8") as text:
+            yield text
 
 
 @contextmanager

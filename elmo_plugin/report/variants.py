@@ -21,6 +21,8 @@ ELMO_KEY = "model.text_encoder.elmo"
 SEED_KEYS = ("random_seed", "numpy_seed", "pytorch_seed")
 DEFAULT_METRIC = "-loss"  # of AllenNLP's trainer
 
+# Words that occur less often in the training data have no vectors of their own: see words.libsonnet.
+_MIN_COUNT = 2
 _MIX_PARAMETERS = "scalar_parameters"  # a regex of the names of mix weights
 
 
@@ -190,14 +192,15 @@ class TaskExperiment(Experiment):
             changes.update(dict.fromkeys(given))
             # What starts at random is trained, also where word vectors stay as they are.
             changes.update({f"{key.rpartition('.')[0]}.trainable": True for key in given})
+            for key in given:
+                changes.update(self._vocabulary_changes(key.rpartition(".")[0], False))
             if given:
-                changes.update(self._vocabulary_changes(are_pretrained=False))
                 name.append("vectors_none")
         elif variant.word_vectors is not None:
             embedding = self._word_embedding()
             changes[f"{embedding}.pretrained_file"] = variant.word_vectors
             changes[f"{embedding}.embedding_dim"] = width_of_vectors(variant.word_vectors)
-            changes.update(self._vocabulary_changes(are_pretrained=True))
+            changes.update(self._vocabulary_changes(embedding, True))
             name.append(f"vectors_{for_file_names(Path(variant.word_vectors).stem)}")
         last_layer = variant.last_layer_only
         if last_layer is not None and last_layer != self.elmo.get("top_layer_only", False):
@@ -223,26 +226,29 @@ class TaskExperiment(Experiment):
                 name.append(f"batches_{variant.batches_per_epoch}")
         return self.run("-".join(name), changes, seed)
 
-    def _vocabulary_changes(self, are_pretrained: bool) -> Dict[str, Any]:
+    def _vocabulary_changes(self, embedding: str, are_pretrained: bool) -> Dict[str, Any]:
         """
         Return the changes after which all words have vectors of their own, if these are pretrained, or else
-        those that are not rare in the training data: see `vocabulary` in words.libsonnet.
+        those that are not rare in the training data: see `vocabulary` in words.libsonnet. `embedding` is the
+        key of the embedder of words.
         """
-        vocabulary = self.config.get("vocabulary") or {}
-        if "type" in vocabulary:  # it may not count words
-            return {}
-        found, wanted = "elmo_known_words", "single_id"
-        min_counts = dict(vocabulary.get("min_count", {}))
-        min_counts.pop("tokens", None)
-        if not are_pretrained:
-            found, wanted = wanted, found
-            min_counts["tokens"] = 2
+        found, wanted = ("elmo_known_words", "single_id")[:: 1 if are_pretrained else -1]
         reader = deepcopy(
             self.config.get("validation_dataset_reader") or self.config["dataset_reader"]
         )
-        for indexer in reader.get("reader", reader)["token_indexers"].values():
-            if indexer.get("type") == found:
-                indexer["type"] = wanted
+        indexers = reader.get("reader", reader).get("token_indexers") or {}
+        indexer = indexers.get(embedding.rpartition(".")[2])
+        vocabulary = self.config.get("vocabulary") or {}
+        # Others are not as those of words.libsonnet: they may not count words, or have their own rules.
+        if not isinstance(indexer, dict) or indexer.get("type") != found or "type" in vocabulary:
+            return {}
+        indexer["type"] = wanted
+        namespace = indexer.get("namespace", "tokens")
+        min_counts = dict(vocabulary.get("min_count") or {})
+        if not are_pretrained:
+            min_counts.setdefault(namespace, _MIN_COUNT)
+        elif min_counts.get(namespace) == _MIN_COUNT:
+            del min_counts[namespace]
         vocabulary = {**vocabulary, "min_count": min_counts}
         return {"validation_dataset_reader": reader, "vocabulary": vocabulary}
 

@@ -23,7 +23,8 @@ class Limits(Options):
         positive=True,
     )
     max_tokens: int = option(
-        "largest number of tokens of a text; a longer one gets the status 413",
+        "largest number of tokens of a text; a longer one gets the status 413; for semantic roles it is at "
+        "most 250",
         1000,
         metavar="N",
         positive=True,

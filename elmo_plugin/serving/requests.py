@@ -70,7 +70,7 @@ def _check_number(key: str, found: int, unit: str, maximum: int) -> None:
         raise RequestError(
             413,
             f"{key} has {found:,} {unit}, expected at most {maximum:,}. Send it in parts, or start the "
-            "server with a larger --max-tokens.",
+            "server with a larger --max-tokens (semantic roles: at most 250).",
         )
 
 

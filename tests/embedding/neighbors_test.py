@@ -46,6 +46,10 @@ def test_equal_vectors_are_in_the_order_of_the_text(num_occurrences: int) -> Non
         found = nearest_occurrences(query, vector, occurrences, vectors, num_occurrences)
         assert [neighbor.occurrence for neighbor in found] == others
         assert {neighbor.similarity for neighbor in found} == {1.0}
+        reversed_found = nearest_occurrences(
+            query, vector[::-1].copy(), occurrences, vectors, num_occurrences
+        )
+        assert [neighbor.occurrence for neighbor in reversed_found] == others
 
 
 class TestEmbedOccurrences:

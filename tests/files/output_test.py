@@ -1,6 +1,7 @@
 """Outputs are checked before the work that makes them, and appear complete or not at all."""
 
 import contextlib
+import gzip
 import itertools
 import os
 import sys
@@ -61,7 +62,11 @@ def test_a_compressed_text_can_be_read_again() -> None:
             file.write("é\n")
         with open_text(name) as written:
             assert written.read() == "é\n".encode()
-    assert Path("text").read_bytes() != Path("text.gz").read_bytes()
+    assert gzip.decompress(Path("text.gz").read_bytes()) == Path("text").read_bytes()
+    with opened_output("again.gz") as file:
+        file.write("é\n")
+    # Neither the time nor a name is in it.
+    assert Path("again.gz").read_bytes() == Path("text.gz").read_bytes()
 
 
 def test_a_closed_standard_output_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,11 @@ class TestEveryTask:
         overrides.update({key: with_vectors[key] for key in keys})
         again = small(task, overrides).run_of(Variant("none", word_vectors=NO_WORD_VECTORS), seed=7)
         assert {key: again.config[key] for key in keys} == {key: none.config[key] for key in keys}
+        # The least count of a user stays.
+        fives = {"tokens": 5, "token_characters": 3}
+        users = small(task, {"vocabulary": {"min_count": fives}})
+        run = users.run_of(Variant("words", word_vectors=str(vectors)), seed=7)
+        assert run.config["vocabulary"] == {"min_count": fives}
         # One that does not count words stays.
         overrides["vocabulary"] = {"type": "empty"}
         variants = (Variant("a", word_vectors=vector) for vector in (NO_WORD_VECTORS, str(vectors)))

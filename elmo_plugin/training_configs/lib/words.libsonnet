@@ -15,7 +15,7 @@
   // Of an experiment whose vectors of words start at random: words that occur once in the training data share a vector
   // with all that are not in them, so that it is trained. Words that only other data have would keep random vectors.
   vocabulary(word_vectors):: if word_vectors != null then {} else {
-    local reader = if 'validation_dataset_reader' in super then super.validation_dataset_reader else super.dataset_reader,
+    local reader = if 'validation_dataset_reader' in super then super.validation_dataset_reader else self.dataset_reader,
     local known_words = { token_indexers+: { tokens+: { type: 'elmo_known_words' } } },
 
     vocabulary+: { min_count+: { tokens: 2 } },
