@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "elmo_plugin"
 # From the lowest level to the highest; parts of one level do not import each other.
 CORE = [
     ("elmo_plugin.errors", "elmo_plugin.cpus"),
-    ("elmo_plugin.compat.environment", "elmo_plugin.files"),
+    ("elmo_plugin.compat.environment", "elmo_plugin.compat.training_process", "elmo_plugin.files"),
     ("elmo_plugin.arguments",),
     ("elmo_plugin.bilm",),
     ("elmo_plugin.modules.scalar_mix", "elmo_plugin.modules.elmo_archives"),
@@ -22,7 +22,7 @@ CORE = [
 PLUGIN = [
     ("elmo_plugin.compat.archive_configs",),
     ("elmo_plugin.compat.patches",),
-    ("elmo_plugin.compat.archives", "elmo_plugin.compat.training_process"),
+    ("elmo_plugin.compat.archives",),
     ("elmo_plugin.modules.elmo_token_embedder",),
     ("elmo_plugin.modules.text_encoder",),
     ("elmo_plugin.modules.model_mixes",),
