@@ -29,12 +29,9 @@ from elmo_plugin.embedding.sentences import Sentence, tokenizer_of
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import shown_json
 from elmo_plugin.files.text import FileName
-from elmo_plugin.serving.options import Limits
+from elmo_plugin.serving.options import MAX_SRL_TOKENS, Limits
 from elmo_plugin.serving.requests import RequestError, check_length
 from elmo_plugin.tasks.predicting import TaskPredictor
-
-# A sentence is read once for each of its predicates: one of 500 tokens can take a minute.
-MAX_SRL_TOKENS = 250
 
 TASKS = ("elmo_ner", "elmo_srl", "elmo_coref", "elmo_squad", "elmo_snli", "elmo_sst")
 

@@ -5,6 +5,9 @@ from typing import Sequence
 
 from elmo_plugin.arguments import Options, option, option_group
 
+# A sentence is read once for each of its predicates: one of 500 tokens can take a minute.
+MAX_SRL_TOKENS = 250
+
 
 @dataclass(frozen=True)
 class Limits(Options):
@@ -24,7 +27,7 @@ class Limits(Options):
     )
     max_tokens: int = option(
         "largest number of tokens of a text; a longer one gets the status 413; for semantic roles it is at "
-        "most 250",
+        f"most {MAX_SRL_TOKENS}",
         1000,
         metavar="N",
         positive=True,

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from elmo_plugin.errors import ConfigurationError, one_line
 from elmo_plugin.files.text import is_unicode
-from elmo_plugin.serving.options import Limits
+from elmo_plugin.serving.options import MAX_SRL_TOKENS, Limits
 
 # Characters between white space. spaCy's tokenizer takes quadratic time for a word that it must split: 20 ms
 # for 500 brackets, minutes for 65,000.
@@ -70,7 +70,7 @@ def _check_number(key: str, found: int, unit: str, maximum: int) -> None:
         raise RequestError(
             413,
             f"{key} has {found:,} {unit}, expected at most {maximum:,}. Send it in parts, or start the "
-            "server with a larger --max-tokens (semantic roles: at most 250).",
+            f"server with a larger --max-tokens (semantic roles: at most {MAX_SRL_TOKENS}).",
         )
 
 
