@@ -55,7 +55,7 @@ def gradients(folder: Path) -> Trial:
         steps = sum(ids.size(0) * (ids.size(1) + 2) for ids in batches)
         # Each step adds to the gradient what it gets from the sums of later steps.
         terms = steps * (2 * options.projection_dim + options.cell_size)
-        enlarged = 3**options.num_layers
+        enlarged = 3**options.num_lstm_layers
         for name, own in found.items():
             their = expected[name]
             scale = max(1.0, float(their.abs().max())) * enlarged

@@ -58,7 +58,7 @@ def random_options(random: Random) -> BiLMOptions:
         ),
         cell_size=random.choice(size),
         projection_dim=random.choice(size),
-        num_layers=random.choice([50] if random.random() < 0.02 else [1, 2, 2, 3, 6]),
+        num_lstm_layers=random.choice([50] if random.random() < 0.02 else [1, 2, 2, 3, 6]),
         cell_clip=random.choice([None, 0.2, 3.0]),
         proj_clip=random.choice([None, 0.2, 3.0]),
         use_skip_connections=random.random() < 0.7,
@@ -183,7 +183,7 @@ def num_terms(options: BiLMOptions, longest: int) -> int:
     """Return what a sentence sums, in the gates and the projection of each step and in the encoder."""
     encoder = options.encoder
     assert isinstance(encoder, CharacterEncoderOptions)
-    terms = options.num_layers * longest * (2 * options.projection_dim + options.cell_size)
+    terms = options.num_lstm_layers * longest * (2 * options.projection_dim + options.cell_size)
     widest = max(width for width, _ in encoder.filters)
     terms += widest * encoder.character_embedding_dim
     return terms + (encoder.num_highway + 2) * encoder.num_filters
@@ -210,7 +210,7 @@ def compare(
     terms = num_terms(options, longest)
     encoder = options.encoder
     assert isinstance(encoder, CharacterEncoderOptions)
-    roundings = 2 * (encoder.num_highway + 1 + options.num_layers * longest)
+    roundings = 2 * (encoder.num_highway + 1 + options.num_lstm_layers * longest)
     num_near = num_numbers = 0
     for row, (layers, enlarges) in enumerate(expected):
         num_tokens = layers.shape[1]
@@ -274,7 +274,7 @@ def values(folder: Path) -> Trial:
         options = random_options(random)
         kind = random.choice([ORDINARY, ORDINARY, ORDINARY, *KINDS])
         if kind == ORDINARY and random.random() < 0.02:
-            options = replace(options, num_layers=50, cell_size=7, projection_dim=5)
+            options = replace(options, num_lstm_layers=50, cell_size=7, projection_dim=5)
         is_huge = kind == "huge"
         model = random_weights(random, options, kind)
         dtype = random.choice(["float32", "float32", "float16"])
@@ -349,7 +349,7 @@ def compare_elmo(
             mixed = numpy.einsum("l,ltd->td", shares, normed)
             mixed = mixed if keeps_marks else mixed[1:-1]
             ours = found[row, 0].detach().cpu()
-            scale_of_mix = scale * max(3**options.num_layers, *enlarges)
+            scale_of_mix = scale * max(3**options.num_lstm_layers, *enlarges)
             scale_of_mix *= max(1.0, abs(float(mix.gamma.detach())))
             assert_close(
                 ours[: len(mixed)], torch.from_numpy(mixed), terms, scale_of_mix, "float32"
@@ -409,7 +409,7 @@ def allennlp(folder: Path) -> Trial:
         terms = num_terms(options, character_ids.size(1) + 2)
         mask = expected["mask"].bool()
         for our, their in zip(found["elmo_representations"], expected["elmo_representations"]):
-            scale = max(1.0, float(their[mask].abs().max())) * 3 ** (options.num_layers + 1)
+            scale = max(1.0, float(their[mask].abs().max())) * 3 ** (options.num_lstm_layers + 1)
             scale /= min(1.0, deviation)
             assert_close(our[mask], their[mask], terms, scale, "float32")
 

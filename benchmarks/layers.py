@@ -94,7 +94,7 @@ def layer_row(
     input_weights = state_weights = 4 * options.cell_size * options.projection_dim
     if options.cell_size != options.projection_dim:
         state_weights += options.cell_size * options.projection_dim
-    num_layers = 2 * options.num_layers
+    num_layers = 2 * options.num_lstm_layers
     # A multiplication and an addition count as two.
     operations = 2 * (input_weights + state_weights) * LSTM_ROWS * LSTM_STEPS * num_layers
     # States depend on each other, so each step reads their weights anew.

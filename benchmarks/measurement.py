@@ -219,5 +219,5 @@ def frozen_bilms(settings: argparse.Namespace) -> Tuple[BiLMOptions, Dict[str, F
 def bilm_title(name: str, options: BiLMOptions) -> str:
     """Return a biLM's name and shape, for the title of a table."""
     label = "random weights" if name == RANDOM else Path(name).name
-    shape = f"{options.num_layers} layers of {options.cell_size} cells"
+    shape = f"{options.num_lstm_layers} layers of {options.cell_size} cells"
     return f"{label}: {shape}, projection {options.projection_dim}"

@@ -67,10 +67,10 @@ class BiLM(torch.nn.Module):
         else:
             self.character_encoder = CharacterEncoder(options.encoder, options.projection_dim)
         self.forward_layers = torch.nn.ModuleList(
-            _new_layer(options) for _ in range(options.num_layers)
+            _new_layer(options) for _ in range(options.num_lstm_layers)
         )
         self.backward_layers = torch.nn.ModuleList(
-            _new_layer(options) for _ in range(options.num_layers)
+            _new_layer(options) for _ in range(options.num_lstm_layers)
         )
         # The method without underscore is newer than torch 2.4.
         self._register_load_state_dict_pre_hook(translate_allennlp_bilm, with_module=True)
@@ -142,8 +142,8 @@ class BiLM(torch.nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """Number of layer activations: the token representation, and `options.num_layers` LSTM layers."""
-        return self.options.num_layers + 1
+        """Number of layer activations: the token representation, and one for each LSTM layer."""
+        return self.options.num_lstm_layers + 1
 
     @property
     def names_of_parts(self) -> List[str]:
@@ -153,7 +153,7 @@ class BiLM(torch.nn.Module):
             *(
                 f"{direction}_layers.{number}"
                 for direction in ("forward", "backward")
-                for number in range(self.options.num_layers)
+                for number in range(self.options.num_lstm_layers)
             ),
         ]
 
@@ -354,7 +354,7 @@ def run_stack(
     if initial_states is None:
         state = inputs[0].new_zeros(step_sizes[0], options.projection_dim)
         cell = inputs[0].new_zeros(step_sizes[0], options.cell_size)
-        initial_states = [(state, cell)] * (2 * options.num_layers)
+        initial_states = [(state, cell)] * (2 * options.num_lstm_layers)
     outputs: List[Tuple[Tensor, Tensor]] = []
     final_states: List[State] = []
     for number, run_layer in enumerate(layers):

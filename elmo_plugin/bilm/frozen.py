@@ -2,7 +2,7 @@
 
 import logging
 from contextlib import nullcontext
-from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -163,8 +163,8 @@ class FrozenBiLM:
 
     @property
     def num_layers(self) -> int:
-        """Number of layer activations: the token representation, and `options.num_layers` LSTM layers."""
-        return self.options.num_layers + 1
+        """Number of layer activations: the token representation, and one for each LSTM layer."""
+        return self.options.num_lstm_layers + 1
 
     def get_output_dim(self) -> int:
         """Width of a layer activation, both directions together."""
@@ -292,20 +292,21 @@ class _Composition:
     def __init__(self, bilm: BiLM) -> None:
         self._bilm = bilm
         self._num_possible_updates = bilm.num_possible_updates
-        modules = list(bilm.modules())
-        self._classes = [(module, type(module)) for module in modules]
-        self._settings = [
-            (vars(module), len(vars(module)), list(settings_of(module).items()))
-            for module in modules
-        ]
-        self._submodules = [list(module._modules.values()) for module in modules]
-        # There are none where `None` is registered, such as for a projection.
-        self._parameters = [
-            (one, one.detach(), one._version)
-            for module in modules
-            for one in module._parameters.values()
-            if one is not None
-        ]
+        self._classes = [(module, type(module)) for module in bilm.modules()]
+        # The dictionaries of each module, how long they are, and the objects in them.
+        self._lengths: List[Tuple[Dict[str, Any], int]] = []
+        self._objects: List[Tuple[Dict[str, Any], str, Any]] = []
+        for module, _ in self._classes:
+            submodules, parameters = module._modules, module._parameters
+            settings = {**settings_of(module), "_modules": submodules, "_parameters": parameters}
+            self._note(vars(module), settings)
+            self._note(submodules, submodules)
+            self._note(parameters, parameters)
+        self._parameters = [(one, one.detach(), one._version) for one in bilm.parameters()]
+
+    def _note(self, dictionary: Dict[str, Any], objects: Dict[str, Any]) -> None:
+        self._lengths.append((dictionary, len(dictionary)))
+        self._objects += [(dictionary, name, value) for name, value in objects.items()]
 
     def is_still_of(self, bilm: BiLM) -> bool:
         """Return whether all that `CurrentSnapshot` names is unchanged."""
@@ -315,24 +316,15 @@ class _Composition:
             or not are_plain(self._classes)
         ):
             return False
-        for attributes, number, settings in self._settings:
-            if len(attributes) != number:
+        for dictionary, length in self._lengths:
+            if len(dictionary) != length:
                 return False
-            for name, value in settings:
-                if attributes.get(name) is not value:
-                    return False
-        registered: List[Optional[Tensor]] = []
-        for (module, _), submodules in zip(self._classes, self._submodules):
-            if list(module._modules.values()) != submodules:
+        for dictionary, name, value in self._objects:
+            if dictionary.get(name) is not value:
                 return False
-            registered += module._parameters.values()
-        parameters = [one for one in registered if one is not None]
-        if len(parameters) != len(self._parameters):
-            return False
-        for parameter, (noted_parameter, memory, version) in zip(parameters, self._parameters):
+        for parameter, memory, version in self._parameters:
             if (
-                parameter is not noted_parameter
-                or parameter.requires_grad
+                parameter.requires_grad
                 or parameter.grad is not None
                 or parameter._version != version
                 # `Module.to` exchanges the memory of a parameter.

@@ -102,7 +102,7 @@ class BiLMOptions:
         Width of a token vector and of an LSTM state in one direction. If it equals `cell_size`, cells have no
         projection and no `proj_clip`; if it equals the number of filters, the character encoder has no
         projection. Both are as in bilm-tf.
-    num_layers : `int`
+    num_lstm_layers : `int`
         LSTM layers in each direction.
     cell_clip, proj_clip : `float`, optional
         Largest magnitude of a memory cell and of a projected state; `None` does not clip.
@@ -116,7 +116,7 @@ class BiLMOptions:
     encoder: Union[CharacterEncoderOptions, ManyLangsEncoderOptions] = CharacterEncoderOptions()
     cell_size: int = 4096
     projection_dim: int = 512
-    num_layers: int = 2
+    num_lstm_layers: int = 2
     cell_clip: Optional[float] = 3.0
     proj_clip: Optional[float] = 3.0
     use_skip_connections: bool = True
@@ -168,7 +168,7 @@ class BiLMOptions:
             ),
             cell_size=reader.integer("lstm.dim"),
             projection_dim=reader.integer("lstm.projection_dim"),
-            num_layers=reader.integer("lstm.n_layers", 1, MAX_LAYERS),
+            num_lstm_layers=reader.integer("lstm.n_layers", 1, MAX_LAYERS),
             cell_clip=reader.clip("lstm.cell_clip"),
             proj_clip=reader.clip("lstm.proj_clip"),
             use_skip_connections=reader.choice(
@@ -198,7 +198,7 @@ class BiLMOptions:
         values.setdefault("lstm", {}).update(
             dim=self.cell_size,
             projection_dim=self.projection_dim,
-            n_layers=self.num_layers,
+            n_layers=self.num_lstm_layers,
             # AllenNLP reads both keys without a default, and takes 0 for no clipping.
             cell_clip=self.cell_clip or 0,
             proj_clip=self.proj_clip or 0,
@@ -248,7 +248,7 @@ def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> BiLMOpt
         encoder,
         cell_size=cell_size,
         projection_dim=reader.integer("encoder.projection_dim"),
-        num_layers=reader.integer("encoder.n_layers", 1, MAX_LAYERS),
+        num_lstm_layers=reader.integer("encoder.n_layers", 1, MAX_LAYERS),
         cell_clip=reader.clip("encoder.cell_clip"),
         proj_clip=reader.clip("encoder.proj_clip"),
         use_skip_connections=True,

@@ -166,7 +166,7 @@ def write_layers(
         ),
     }
     sizes = {
-        "LSTM layers": bilm.options.num_layers,
+        "LSTM layers": bilm.options.num_lstm_layers,
         "cells": bilm.options.cell_size,
         "projection": bilm.options.projection_dim,
         "character filters": bilm.options.encoder.num_filters,

@@ -42,8 +42,8 @@ SHAPES = {
     "tanh": with_encoder(TINY_OPTIONS, activation="tanh"),
     "no highway": with_encoder(TINY_OPTIONS, num_highway=0),
     "three highways": with_encoder(TINY_OPTIONS, num_highway=3),
-    "one layer": replace(TINY_OPTIONS, num_layers=1),
-    "three layers": replace(TINY_OPTIONS, num_layers=3),
+    "one layer": replace(TINY_OPTIONS, num_lstm_layers=1),
+    "three layers": replace(TINY_OPTIONS, num_lstm_layers=3),
     "no clips": replace(TINY_OPTIONS, cell_clip=None, proj_clip=None),
     "tight clips": replace(TINY_OPTIONS, cell_clip=0.3, proj_clip=0.1),
     "one wide filter": with_encoder(TINY_OPTIONS, filters=((50, 5),)),
@@ -131,7 +131,7 @@ def check_gradients(files: BiLMFiles, sentences: List[List[str]]) -> Tensor:
 @pytest.mark.parametrize(
     "options",
     [
-        replace(TINY_OPTIONS, use_skip_connections=skip, num_layers=layers, cell_clip=clip)
+        replace(TINY_OPTIONS, use_skip_connections=skip, num_lstm_layers=layers, cell_clip=clip)
         for skip, layers, clip in itertools.product([True, False], [1, 3], [None, 0.3])
     ]
     + [

@@ -98,7 +98,7 @@ class SlowBiLM:
     def activations(
         self, sentence: List[str], states: Dict[Tuple[int, int], State]
     ) -> numpy.ndarray:
-        """`(num_layers + 1, num_tokens + 2, 2 * projection_dim)` of one sentence with its marks."""
+        """`(num_layers, num_tokens + 2, 2 * projection_dim)` of one sentence with its marks."""
         return self.activations_of_ids(batch_to_ids([sentence])[0].numpy(), states)
 
     def activations_of_ids(

@@ -140,8 +140,11 @@ def changed(options: BiLMOptions, **change: Any) -> BiLMOptions:
     [
         ({"cell_size": 21}, f"dataset {CELL}/W_0 has shape"),
         ({"filters": ((1, 4), (2, 8), (4, 12))}, "dataset CNN/W_cnn_2 has shape"),
-        ({"num_layers": 3}, "Cell2/LSTMCell/W_0 is missing"),
-        ({"num_layers": 1}, "found the dataset .*Cell1/LSTMCell/B, expected the smaller model"),
+        ({"num_lstm_layers": 3}, "Cell2/LSTMCell/W_0 is missing"),
+        (
+            {"num_lstm_layers": 1},
+            "found the dataset .*Cell1/LSTMCell/B, expected the smaller model",
+        ),
         ({"num_highway": 0}, "found the dataset CNN_high_0/W_carry, expected the smaller model"),
         ({"character_embedding_dim": 5}, "dataset char_embed has shape"),
     ],

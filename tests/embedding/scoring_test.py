@@ -101,7 +101,7 @@ def test_perplexities_are_those_of_pretrainings_evaluation_on_whole_sentences(
 
 
 @pytest.mark.parametrize(
-    "options", [TINY_OPTIONS, replace(TINY_OPTIONS, num_layers=3, use_skip_connections=False)]
+    "options", [TINY_OPTIONS, replace(TINY_OPTIONS, num_lstm_layers=3, use_skip_connections=False)]
 )
 def test_the_last_layer_predicts_the_next_and_the_previous_word(options: BiLMOptions) -> None:
     bilm, softmax = randomize(BiLM(options)), random_softmax().exact()

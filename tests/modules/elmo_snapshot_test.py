@@ -80,7 +80,7 @@ def module_activations(bilm: BiLM) -> List[Tensor]:
         tokens = bilm.character_encoder(words)
         inputs = [tokens, tokens.flip(0)]
         layers = [torch.cat([tokens, tokens], dim=1)]
-        for number in range(bilm.options.num_layers):
+        for number in range(bilm.options.num_lstm_layers):
             outputs = []
             for vectors, stack in zip(inputs, (bilm.forward_layers, bilm.backward_layers)):
                 output = stack[number](vectors, [1] * len(words))[0]

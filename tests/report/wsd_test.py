@@ -67,7 +67,7 @@ class TestCompareSenses:
     def test_a_bilm_of_one_lstm_layer_without_control_and_with_one_seed(
         self, options: SenseOptions, tmp_path: Path
     ) -> None:
-        bilm = BiLM(replace(TINY_OPTIONS, num_layers=1))
+        bilm = BiLM(replace(TINY_OPTIONS, num_lstm_layers=1))
         bilm.save(tmp_path / "options.json", tmp_path / "weights.hdf5")
         given = replace(options, model=str(tmp_path), control=False, seeds=(1,))
         table = tables_of(compare_senses(given))[0]

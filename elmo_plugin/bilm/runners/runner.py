@@ -47,8 +47,8 @@ class Runner(ABC):
         run: Callable[[Tuple[Any, Any], List[LayerInput]], List[LayerOutput]],
     ) -> None:
         self.encode = encode
-        num_layers = len(prepared) // 2
-        pairs = zip(prepared[:num_layers], prepared[num_layers:])
+        num_lstm_layers = len(prepared) // 2
+        pairs = zip(prepared[:num_lstm_layers], prepared[num_lstm_layers:])
         self.layers: List[RunLayer] = [functools.partial(run, pair) for pair in pairs]
 
     @classmethod
