@@ -186,7 +186,7 @@ def torch_layer(layer: ProjectedLSTM) -> torch.nn.LSTM:
         {
             "weight_ih_l0": with_swapped_gates(layer.gate_weight[:, : layer.input_dim]),
             "weight_hh_l0": with_swapped_gates(layer.gate_weight[:, layer.input_dim :]),
-            "bias_ih_l0": with_swapped_gates(layer.gate_bias + layer.forget_bias),
+            "bias_ih_l0": with_swapped_gates(layer.tensors().bias),
             "bias_hh_l0": torch.zeros_like(layer.gate_bias),
             "weight_hr_l0": layer.projection,
         }
@@ -227,7 +227,7 @@ def copy_weights(layer: ProjectedLSTM, cell: LstmCellWithProjection) -> None:
         {
             "input_linearity.weight": with_swapped_gates(layer.gate_weight[:, : layer.input_dim]),
             "state_linearity.weight": with_swapped_gates(layer.gate_weight[:, layer.input_dim :]),
-            "state_linearity.bias": with_swapped_gates(layer.gate_bias + layer.forget_bias),
+            "state_linearity.bias": with_swapped_gates(layer.tensors().bias),
             "state_projection.weight": layer.projection,
         }
     )

@@ -75,7 +75,7 @@ _reading = _Reading(-math.inf, {}, False)
 def is_crowded() -> bool:
     """
     Return whether the threads of this process have lately waited for CPUs, because of other processes or of
-    its own threads. Always false where Linux does not say it.
+    its own threads. Always false where the system has no `/proc/self/task/*/schedstat`.
     """
     global _reading
     last, now = _reading, time.monotonic()

@@ -56,8 +56,8 @@ def check_positive(key: str, value: Optional[int]) -> None:
 @contextmanager
 def errors_at(place: str) -> Iterator[None]:
     """
-    Add the place of a record, such as `train.conll, line 3`, to errors that do not name its file. The others
-    are of a token, or of its column, and name its line.
+    Add the place of a record, such as `train.conll, line 3`, to errors that do not name its file. Errors that
+    name it already, such as those of a token, pass unchanged.
     """
     try:
         yield

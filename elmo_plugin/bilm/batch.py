@@ -108,17 +108,8 @@ def check_padding(mask: Tensor, lengths: Tensor) -> None:
 
 def distinct_words(words: Tensor) -> Tuple[Tensor, Tensor]:
     """
-    Find the distinct rows of `words`, exactly.
-
-    # Parameters
-
-    words : `Tensor`
-        `(num_words, num_characters)`, character ids.
-
-    # Returns
-
-    The distinct words, `(num_distinct, num_characters)`, and for every word its index among them,
-    `(num_words,)`: `distinct[index]` equals `words`.
+    Return the distinct rows of `words`, `(num_words, num_characters)`, and the index of each word among them,
+    `(num_words,)`: `distinct[index]` equals `words`, exactly.
     """
     # Sorting one hash per word is many times faster than sorting rows of 50 characters.
     hashes = (words * _multipliers(words)).sum(dim=1)
@@ -166,14 +157,8 @@ class Packing:
     @classmethod
     def from_lengths(cls, lengths: Tensor, timesteps: int) -> "Packing":
         """
-        Pack rows of these lengths.
-
-        # Parameters
-
-        lengths : `Tensor`
-            `(batch_size,)`, on any device. Tokens of each row.
-        timesteps : `int`
-            Width of the padded batch.
+        Pack rows of these lengths, `(batch_size,)`, on any device. `timesteps` is the width of the padded
+        batch.
         """
         device = lengths.device
         # numpy: of so few numbers, an operation of torch takes several times as long.

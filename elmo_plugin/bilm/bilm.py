@@ -115,8 +115,7 @@ class BiLM(torch.nn.Module):
                 ) from error
         bilm = cls.without_weights(BiLMOptions.from_file(options_path), stateful)
         with opened_weights(bilm, weight_path) as weights:
-            for name in bilm.names_of_parts:
-                weights.load(bilm, name)
+            weights.load(bilm)
         return bilm
 
     @classmethod
@@ -144,18 +143,6 @@ class BiLM(torch.nn.Module):
     def num_layers(self) -> int:
         """Number of layer activations: the token representation, and one for each LSTM layer."""
         return self.options.num_lstm_layers + 1
-
-    @property
-    def names_of_parts(self) -> List[str]:
-        """Names of the submodules with parameters: character encoder, forward LSTMs, backward LSTMs."""
-        return [
-            "character_encoder",
-            *(
-                f"{direction}_layers.{number}"
-                for direction in ("forward", "backward")
-                for number in range(self.options.num_lstm_layers)
-            ),
-        ]
 
     @property
     def is_frozen(self) -> bool:
@@ -245,8 +232,8 @@ class BiLM(torch.nn.Module):
 
     def save(self, options_file: FileName, weight_file: FileName) -> None:
         """
-        Write options and weights in bilm-tf's format. Both files appear complete or not at all. Those of a
-        model of ELMoForManyLangs can be loaded by this package only.
+        Write options and weights in bilm-tf's format, see `save_model`. Those of a model of ELMoForManyLangs
+        can be loaded by this package only.
 
         # Raises
 
@@ -273,24 +260,9 @@ def run_batch(
     """
     Run a biLM on a batch: what `BiLM` and `FrozenBiLM` have in common.
 
-    # Parameters
-
-    character_ids : `Tensor`
-        `(batch_size, timesteps, 50)`. Rows of zeros are padding and stand at the end.
-    encode : `Callable[[Tensor], Tensor]`
-        From distinct words, `(num_words, 50)`, to their vectors, `(num_words, projection_dim)`.
-    options, layers : `BiLMOptions`, `Sequence[RunLayer]`
-        See `run_stack`.
-    states : `CarriedStates`, optional
-        Where rows start, and where their states are kept after the batch. Without, all start from zeros.
-
-    # Returns
-
-    A dictionary with `activations` and `mask`, see `BiLM.forward`.
-
-    # Raises
-
-    `ValueError` as `mask_of`.
+    `encode` returns the vectors of distinct words, `(num_words, projection_dim)`, from `(num_words, 50)`.
+    Rows start from `states`, which are then updated, or from zeros. See `run_stack` for `options` and
+    `layers`, and `BiLM.forward` for the rest.
     """
     mask = mask_of(character_ids)
     if len(mask) == 0:

@@ -57,18 +57,7 @@ class CharacterEncoder(torch.nn.Module):
             self.projection = _new_linear(options.num_filters, output_dim)
 
     def forward(self, words: Tensor) -> Tensor:
-        """
-        Return the vectors of words.
-
-        # Parameters
-
-        words : `Tensor`
-            `(num_words, 50)`, character ids.
-
-        # Returns
-
-        `Tensor` of shape `(num_words, output_dim)`.
-        """
+        """Return the vectors of words, `(num_words, output_dim)`, from character ids, `(num_words, 50)`."""
         maxima = self._maxima_in_cpp(words)
         if maxima is not None:
             return self._vectors(maxima)

@@ -43,7 +43,7 @@ class FrozenBiLM:
     encoder : `torch.nn.Module`
         The character encoder of a `BiLM`, on `device`.
     layers : `Iterable[LSTMTensors]`
-        Its LSTMs in the order of `names_of_parts`, on `device`. Each matrix is copied before the next is
+        Its forward LSTMs, then its backward LSTMs, on `device`. Each matrix is copied before the next is
         requested, so that it can be loaded only then.
     settings : `InferenceSettings`
         How it runs.
@@ -90,7 +90,6 @@ class FrozenBiLM:
         self.kernel = self._runner.name
         self.word_vectors = WordVectors(settings.word_cache_size)
         self._sentences = SentenceActivations(settings.sentence_cache_mb)
-        self._keeps_sentences = False
         self.weights_sha256: Optional[str] = None
 
     @classmethod
@@ -120,15 +119,15 @@ class FrozenBiLM:
             return BiLM.from_files(options_path, weight_path).to(device).freeze(**settings)
         options = BiLMOptions.from_file(options_path)
         bilm = BiLM.without_weights(options)
-        name_of_encoder, *names_of_layers = bilm.names_of_parts
         with opened_weights(bilm, weight_path) as weights:
-            weights.load(bilm, name_of_encoder)
+            weights.load(bilm, "character_encoder.")
 
             def layers() -> Iterator[LSTMTensors]:
                 # It is packed by now.
                 bilm.character_encoder.to_empty(device="meta")
-                for name in names_of_layers:
-                    yield weights.lstm(bilm, name, device)
+                for direction in ("forward", "backward"):
+                    for number in range(options.num_lstm_layers):
+                        yield weights.lstm(bilm, f"{direction}_layers.{number}", device)
 
             frozen = cls(options, bilm.character_encoder.to(device), layers(), checked, device)
             frozen.weights_sha256 = weights.sha256()
@@ -209,9 +208,8 @@ class FrozenBiLM:
             # The reference's own work is torch's.
             torch_in_one_thread_if_needed() if self.kernel == "simd" else nullcontext(),
         ):
-            if keep_sentences:
-                self._keeps_sentences = True
-            if self._keeps_sentences and states is None and device_type == "cpu":
+            is_kept = keep_sentences or len(self._sentences) > 0
+            if is_kept and states is None and device_type == "cpu":
                 return self._sentences.read(character_ids, self._run)
             return self._run(character_ids, states)
 

@@ -1,6 +1,5 @@
 """The vectors of words and sentences that a frozen biLM has met."""
 
-import itertools
 import logging
 from typing import Any, Callable, Dict, Tuple
 
@@ -17,7 +16,8 @@ logger = logging.getLogger(__name__)
 class WordVectors:
     """
     The vectors of the words that one encoder has met, up to `capacity` words (threads that enter words at the
-    same time may exceed it, by a batch each); then it starts again with the words of the next batch.
+    same time may exceed it, by a batch each); then it starts again with the words of the next batch. Of a
+    batch with more new words than that, none is kept.
 
     A word is entered together with its vector, in one step. So whatever stops a call, and whatever other
     threads do, a word that is found has its vector.
@@ -65,12 +65,10 @@ class WordVectors:
             are_all_unknown = len(unknown) == len(keys)
             new_vectors = encode(words if are_all_unknown else words[unknown])
             new = dict(zip(unknown, new_vectors.unbind()))
-            if len(vector_of) + len(new) > self.capacity:
-                self._vector_of = vector_of = {}
-            are_all_kept = len(new) <= self.capacity
-            for number, vector in itertools.islice(new.items(), self.capacity):
-                # In its own memory, if others are not kept: a view would keep them, too.
-                vector_of[keys[number]] = vector if are_all_kept else vector.clone()
+            if len(new) <= self.capacity:
+                if len(vector_of) + len(new) > self.capacity:
+                    self._vector_of = vector_of = {}
+                vector_of.update((keys[number], vector) for number, vector in new.items())
             if are_all_unknown:
                 return new_vectors
         return torch.stack([new[n] if one is None else one for n, one in enumerate(vectors)])
@@ -79,7 +77,7 @@ class WordVectors:
 class SentenceActivations:
     """
     The activations of the sentences that a frozen biLM has read, so that the epochs of a task after the first
-    need not run it. What came first stays, since an epoch reads everything in turn.
+    need not run it. Nothing is evicted: each epoch reads every sentence once, so eviction would not help.
 
     # Parameters
 
@@ -101,11 +99,9 @@ class SentenceActivations:
 
     def read(self, character_ids: Tensor, run: Callable[[Tensor], Output]) -> Output:
         """Return what `run` returns for a batch; it is called for the sentences that are not kept yet."""
-        if self.capacity_mb == 0:
+        if self.capacity_mb == 0 or len(character_ids) == 0:
             return run(character_ids)
         lengths = mask_of(character_ids).sum(dim=1)
-        if len(lengths) == 0:
-            return run(character_ids)
         characters = character_ids.to(torch.int16).numpy()
         keys = [characters[row, :length].tobytes() for row, length in enumerate(lengths.tolist())]
         known = {key: self._activations_of[key] for key in keys if key in self._activations_of}

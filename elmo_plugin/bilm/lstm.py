@@ -64,48 +64,30 @@ class ProjectedLSTM(torch.nn.Module):
         self.projection: Optional[Parameter] = None
         if cell_size != projection_dim:
             self.projection = Parameter(torch.empty(projection_dim, cell_size))
-        self.reset_parameters()
-
-    @property
-    def forget_bias(self) -> Tensor:
-        """Added to the bias at run time, as TensorFlow does, so that the stored bias is the file's."""
-        size = self.cell_size
-        return torch.nn.functional.pad(self.gate_bias.new_ones(size), (2 * size, size))
-
-    def tensors(self) -> LSTMTensors:
-        """Return the tensors of a pass, with gradients if these are on."""
-        return LSTMTensors(
-            self.gate_weight,
-            self.gate_bias + self.forget_bias,
-            self.projection,
-            self.cell_clip,
-            self.proj_clip,
-        )
-
-    def reset_parameters(self) -> None:
-        """Draw TensorFlow's default initial values: Glorot uniform, biases 0."""
-        # One matrix in TensorFlow, so one fan-in and fan-out for inputs and states together.
+        # TensorFlow's initial values: Glorot uniform, biases 0. It has one matrix for inputs and states, so
+        # one fan-in and fan-out.
         torch.nn.init.xavier_uniform_(self.gate_weight)
         torch.nn.init.zeros_(self.gate_bias)
         if self.projection is not None:
             torch.nn.init.xavier_uniform_(self.projection)
 
+    def tensors(self) -> LSTMTensors:
+        """Return the tensors of a pass, with gradients if these are on."""
+        # TensorFlow adds 1 to the bias of the forget gate at run time; the stored bias is the file's.
+        ones = self.gate_bias.new_ones(self.cell_size)
+        forget_bias = torch.nn.functional.pad(ones, (2 * self.cell_size, self.cell_size))
+        return LSTMTensors(
+            self.gate_weight,
+            self.gate_bias + forget_bias,
+            self.projection,
+            self.cell_clip,
+            self.proj_clip,
+        )
+
     def forward(
         self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State] = None
     ) -> LayerOutput:
-        """
-        Run one direction over packed sequences.
-
-        # Parameters
-
-        inputs : `Tensor`
-            `(num_tokens, input_dim)`, packed, see `Packing`.
-        step_sizes : `List[int]`
-            Number of sequences at each step, never rising.
-        initial_state : `State`, optional
-            State `(num_sequences, projection_dim)` and memory cell `(num_sequences, cell_size)` before
-            the first step; zeros if not given.
-        """
+        """Run one direction over packed sequences, see `LayerInput`. It starts from zeros by default."""
         if initial_state is None:
             initial_state = (
                 inputs.new_zeros(step_sizes[0], self.projection_dim),

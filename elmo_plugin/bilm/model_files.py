@@ -158,7 +158,7 @@ def archive_path(name: FileName) -> FileName:
     if Path(name).is_dir() and not Path(name, "config.json").exists():
         raise ConfigurationError(
             f"{name}: a folder without config.json, expected the folder of a training run or of an exported "
-            "task model. Give another path. (A folder hides the task model of its name.)"
+            "task model. Give another path. (A folder takes precedence over the task model of this name.)"
         )
     if Path(name).name == str(name) and not Path(name).exists():
         is_bilm = str(name) in pretrained_names()
@@ -254,7 +254,7 @@ def _files_in_folder(folder: Path, name: FileName) -> Tuple[Path, Path]:
     raise ConfigurationError(
         f"{name}: found options*.json: {options}, and *.hdf5: {weights}, expected exactly one of each, as "
         "`elmo export` writes them, or the files of ELMoForManyLangs. Correct the path, or give the names of "
-        f"both files.{' (A folder hides the biLM of its name.)' * is_hidden}"
+        f"both files.{' (A folder takes precedence over the biLM of this name.)' * is_hidden}"
     )
 
 

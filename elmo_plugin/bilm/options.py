@@ -1,7 +1,6 @@
 """The sizes of a biLM, as bilm-tf's `options.json` states them, checked once when they are read."""
 
 import copy
-import math
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
@@ -17,6 +16,8 @@ OPTIONS_CONTENT = "the options of a biLM in JSON"
 MAX_OPTIONS_BYTES = 100_000_000
 # A module is made for each, before the weights show how many there are.
 MAX_LAYERS = 1000
+# Widths and counts; with more, a matrix could have more numbers than torch can count.
+MAX_SIZE = 1_000_000
 
 _MISSING = object()
 _LARGEST_FLOAT32 = 3.4e38
@@ -219,7 +220,7 @@ def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> BiLMOpt
         if dim > 0 and not (
             entries
             and isinstance(entries, Mapping)
-            and all(_is_integer(number, 0) and number < len(entries) for number in entries.values())
+            and all(_is_integer(number, 0, len(entries) - 1) for number in entries.values())
         ):
             raise reader.error(
                 key,
@@ -290,13 +291,11 @@ class _Reader:
         return self.value(key, content, lambda value: isinstance(value, dict))
 
     def integer(
-        self, key: str, minimum: int = 1, maximum: float = math.inf, default: Optional[int] = None
+        self, key: str, minimum: int = 1, maximum: int = MAX_SIZE, default: Optional[int] = None
     ) -> int:
-        expected = f"an integer of at least {minimum}"
-        if maximum < math.inf:
-            expected = f"an integer from {minimum} to {maximum}"
+        expected = f"an integer from {minimum:,} to {maximum:,}"
         return self.value(
-            key, expected, lambda value: _is_integer(value, minimum) and value <= maximum, default
+            key, expected, lambda value: _is_integer(value, minimum, maximum), default
         )
 
     def clip(self, key: str) -> Optional[float]:
@@ -319,11 +318,13 @@ class _Reader:
 
     def filters(self, key: str, max_width: int) -> Tuple[Tuple[int, int], ...]:
         def is_filter(pair: Any) -> bool:
-            are_sizes = isinstance(pair, list) and all(_is_integer(size, 1) for size in pair)
+            are_sizes = isinstance(pair, list) and all(
+                _is_integer(size, 1, MAX_SIZE) for size in pair
+            )
             return are_sizes and len(pair) == 2 and pair[0] <= max_width
 
         expected = (
-            "a non-empty list of [width, count] pairs of positive integers, no width over "
+            f"a non-empty list of [width, count] pairs of integers from 1 to {MAX_SIZE:,}, no width over "
             f"max_characters_per_token ({max_width})"
         )
         pairs = self.value(
@@ -334,5 +335,5 @@ class _Reader:
         return tuple((width, count) for width, count in pairs)
 
 
-def _is_integer(value: Any, minimum: int) -> bool:
-    return type(value) is int and value >= minimum  # bool is a subclass of int
+def _is_integer(value: Any, minimum: int, maximum: int) -> bool:
+    return type(value) is int and minimum <= value <= maximum  # bool is a subclass of int

@@ -102,6 +102,6 @@ def _reported() -> FrozenSet[str]:
 
 
 def _may_use_tiles() -> bool:
-    """Ask Linux for the registers of AMX, which a process has only then. Return whether it has them."""
+    """Request the tile registers of AMX, which Linux grants only on request. Return whether it did."""
     arch_prctl, request_permission, tile_data = 158, 0x1023, 18
     return ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0

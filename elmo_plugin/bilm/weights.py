@@ -133,9 +133,9 @@ class WeightFile:
 
     # Parameters made in inference mode have no version.
     @torch.inference_mode(False)
-    def load(self, bilm: torch.nn.Module, part: str) -> None:
+    def load(self, bilm: torch.nn.Module, prefix: str = "") -> None:
         """
-        Replace a parameter of `bilm`, or those of a submodule, of that name, by those of the file, frozen.
+        Replace the parameters of `bilm` whose names begin with `prefix` by those of the file, frozen.
 
         # Raises
 
@@ -143,7 +143,7 @@ class WeightFile:
         """
         for parameter in self._layout:
             owner, _, name = parameter.rpartition(".")
-            if f"{parameter}.".startswith(f"{part}."):
+            if parameter.startswith(prefix):
                 tensor = self.read(bilm, parameter)
                 setattr(bilm.get_submodule(owner), name, Parameter(tensor, requires_grad=False))
 
@@ -207,7 +207,10 @@ class WeightFile:
 
 @dataclass(frozen=True)
 class StoredLSTM(LSTMTensors):
-    """An LSTM layer whose `weight` and `projection` are on the meta device, until `read` returns them."""
+    """
+    An LSTM layer whose `weight` and `projection` stay on the meta device; `matrices` reads each matrix from
+    the file.
+    """
 
     read: Callable[[str, slice], Tensor]
 
@@ -363,7 +366,7 @@ def is_finite(array: numpy.ndarray) -> bool:
 
 
 def in_type(tensor: Tensor, dtype: str) -> Tensor:
-    """Return floating-point numbers in a type that has numbers as large; others as they are."""
+    """Cast floating-point numbers to `dtype`, unless one would overflow. Return other tensors unchanged."""
     cast = tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
     return cast if bool(cast.isfinite().all()) else tensor
 
@@ -422,7 +425,7 @@ def _opened(weight_file: FileName) -> Iterator[h5py.File]:
 
 @contextmanager
 def _reading(weight_file: FileName) -> Iterator[None]:
-    """Errors of h5py within the context become a `ConfigurationError`, but those of memory."""
+    """Turn errors of h5py within the context, except `MemoryError`, into `ConfigurationError`."""
     try:
         yield
     except (ConfigurationError, MemoryError):

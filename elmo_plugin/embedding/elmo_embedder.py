@@ -1,6 +1,7 @@
 """Compute the vectors of every layer for sentences, as arrays."""
 
 import hashlib
+import json
 import secrets
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -103,7 +104,8 @@ class ElmoEmbedder:
         """
         bilm = self.elmo_bilm
         weights = bilm.weights_sha256 or secrets.token_hex()
-        return hashlib.sha256(f"{bilm.options} {weights}".encode()).hexdigest()
+        options = json.dumps(bilm.options.to_dict(), sort_keys=True)
+        return hashlib.sha256(f"{options} {weights}".encode()).hexdigest()
 
     def get_output_dim(self) -> int:
         """Width of a layer, both directions together."""
@@ -145,9 +147,7 @@ class ElmoEmbedder:
         A stateful embedder runs exactly one batch; a batch without tokens does not change the states. A
         stateless embedder runs several batches if one would take much memory for padding.
         """
-        if not self.stateful:
-            return list(self.embed_sentences(batch, max(1, len(batch)), pool))
-        return self._embed(list(_checked(batch)), pool)
+        return list(self.embed_sentences(batch, max(1, len(batch)), pool))
 
     def embed_sentences(
         self,

@@ -152,6 +152,8 @@ def cosine_similarities(vectors: numpy.ndarray, others: numpy.ndarray) -> numpy.
 
 
 def of_length_one(vectors: numpy.ndarray) -> numpy.ndarray:
-    """Scale each row of `(num_rows, dim)` to length 1. Rows of zeros stay zeros."""
+    """Scale each row of `(num_rows, dim)` to length 1, in float64. Rows of zeros stay zeros."""
+    # Squares of float16 soon overflow.
+    vectors = vectors.astype(numpy.float64)
     lengths = numpy.linalg.norm(vectors, axis=1, keepdims=True)  # (num_rows, 1)
-    return vectors / numpy.maximum(lengths, numpy.finfo(numpy.float32).tiny)
+    return vectors / numpy.maximum(lengths, numpy.finfo(numpy.float64).tiny)

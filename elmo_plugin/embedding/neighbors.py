@@ -141,7 +141,7 @@ def embed_occurrences(
         for row in rows:
             position = occurrences[row].position
             vectors[row] = of_tokens[position] if pool is None else pool_tokens(of_tokens, pool)
-    return of_length_one(vectors)
+    return of_length_one(vectors).astype(numpy.float32)
 
 
 def nearest_occurrences(

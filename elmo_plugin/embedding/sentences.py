@@ -392,6 +392,10 @@ def check_not_read(sources: Sequence[SentenceSource], output: FileName, what: st
 
 
 def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:
+    if not one_input:  # as a path, it would be the current folder
+        raise ConfigurationError(
+            "input: the name is empty, expected a file, a folder or a pattern. Name one."
+        )
     path = Path(one_input)
     if path.exists() and not path.is_dir():
         return [one_input]

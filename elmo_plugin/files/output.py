@@ -75,8 +75,8 @@ def _check_place(path: Path, overwrite: bool, what: str) -> None:
     # The file is written beside its final place and renamed, so the permissions of the folder matter.
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise ConfigurationError(
-            f"{what}: nothing may be written in the folder {path.parent}, expected one that this user may "
-            "write in. Change its permissions, or give another path."
+            f"{what}: the folder {path.parent} is not writable, expected a writable one. Change its "
+            "permissions, or give another path."
         )
 
 
@@ -121,9 +121,11 @@ def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
     together.
     """
     targets = [Path(os.path.realpath(path)) for path in paths]
-    partial_files = [
-        path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PARTIAL_SUFFIX}") for path in targets
+    *partial_files, previous = [
+        path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PARTIAL_SUFFIX}")
+        for path in (*targets, targets[-1])
     ]
+    num_replaced = 0
     for path in targets:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -133,14 +135,18 @@ def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
             # Network disks and quotas may report a failed write only now.
             with open(partial_file, "rb+") as file:
                 os.fsync(file.fileno())
-        if len(targets) > 1:
-            targets[-1].unlink(missing_ok=True)
+        if len(targets) > 1 and targets[-1].exists():
+            os.replace(targets[-1], previous)  # until another one is replaced
         for partial_file, path in zip(partial_files, targets):
             os.replace(partial_file, path)
+            num_replaced += 1
     except BaseException:
-        for partial_file in partial_files:
-            partial_file.unlink(missing_ok=True)
+        if num_replaced == 0 and previous.exists():
+            os.replace(previous, targets[-1])
         raise
+    finally:
+        for leftover in (*partial_files, previous):
+            leftover.unlink(missing_ok=True)
 
 
 def remove_partial_files(folder: FileName) -> None:

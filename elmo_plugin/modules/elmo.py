@@ -146,7 +146,6 @@ class Elmo(torch.nn.Module):
                 bilm = BiLM.from_files(options_file, weight_file, stateful)
             self._elmo_lstm = bilm.requires_grad_(requires_grad)
             source = describe_source(options_file, weight_file, bilm.options)
-        self._is_of_this_package = isinstance(self._elmo_lstm, (BiLM, FrozenBiLM))
         self._snapshot = CurrentSnapshot(settings)
         spellings: Optional[Tensor] = None
         if vocab_to_cache is not None:
@@ -275,7 +274,7 @@ class Elmo(torch.nn.Module):
                     f"without characters, {tuple(inputs.shape[:-1])}."
                 )
             word_inputs = word_inputs.reshape(outer_shape.numel(), timesteps)
-            if self._is_of_this_package:
+            if isinstance(self._elmo_lstm, (BiLM, FrozenBiLM)):
                 rows, word_inputs = self._spelled(rows, word_inputs), None
         mixed, mask = self._mix(rows, word_inputs)
         return {
@@ -328,11 +327,9 @@ class Elmo(torch.nn.Module):
 
     def _run_bilm(self, character_ids: Tensor, word_ids: Optional[Tensor]) -> Dict[str, Any]:
         bilm = self._elmo_lstm
-        if not self._is_of_this_package:
-            return bilm(character_ids, word_ids)
         frozen = self.frozen_bilm
         if frozen is None:
-            return bilm(character_ids)
+            return bilm(character_ids, word_ids)
         states = bilm.carried_states if isinstance(bilm, BiLM) and bilm.stateful else None
         # Prediction alone reads no sentence again.
         return frozen(character_ids, states, keep_sentences=self.training)

@@ -309,7 +309,7 @@ def test_the_original_model_is_the_embedders_default_and_is_downloaded(
     Path("original").mkdir()
     with pytest.raises(ConfigurationError, match=r"^\./original: found options\*\.json: none"):
         BiLM.from_files("./original")
-    hint = r"^original: .*none.*\(A folder hides the biLM of its name\.\)$"
+    hint = r"^original: .*none.*\(A folder takes precedence over the biLM of this name\.\)$"
     with pytest.raises(ConfigurationError, match=hint):
         BiLM.from_files("original")
 

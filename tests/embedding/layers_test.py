@@ -86,4 +86,8 @@ def test_cosine_similarities() -> None:
     assert found.dtype == numpy.float64
     assert_close(found, numpy.array(expected, dtype=float), terms=3 * 2)
     assert cosine_similarities(vectors[:1], vectors).shape == (1, 4)
+    # Squares of these are too large for float16, too small or too large for float32.
+    for dtype, scale in (("float16", 2.0**12), ("float32", 2.0**-80), ("float32", 2.0**80)):
+        scaled = (scale * vectors).astype(dtype)
+        assert_close(cosine_similarities(scaled, scaled), found, terms=3 * 2)
     assert_close(of_length_one(vectors)[0], numpy.array([0.6, 0.8]), terms=2)

@@ -319,6 +319,7 @@ class TestFinding:
             ("empty", "the folder empty holds no files"),
             (["d.txt", "e.txt"], "there is no file e.txt"),
             ([], "found none, expected files or folders"),
+            ([""], "the name is empty, expected a file, a folder or a pattern"),
         ],
     )
     def test_nothing_found_is_an_error(self, folder: Path, inputs: Any, match: str) -> None:

@@ -66,7 +66,7 @@ class TritonRunner(Runner):
             return weight.detach().to(dtype, copy=True, memory_format=torch.contiguous_format)
 
         prepared = [PreparedLayer.of(layer, copied) for layer in layers]
-        return cls(encode, prepared, _run_on_device)
+        return cls(encode, prepared, _run_together)
 
 
 def triton_problem() -> Optional[str]:
@@ -108,16 +108,8 @@ def _why_triton_does_not_start() -> Optional[str]:
     return None
 
 
-def _run_on_device(
-    layers: Sequence[PreparedLayer], layer_inputs: List[LayerInput]
-) -> List[LayerOutput]:
-    # Triton launches on the current device.
-    with torch.cuda.device_of(layer_inputs[0].inputs):
-        return _run_together(layers, layer_inputs)
-
-
 def _run_together(
-    layers: Sequence[PreparedLayer], layer_inputs: Sequence[LayerInput]
+    layers: Sequence[PreparedLayer], layer_inputs: List[LayerInput]
 ) -> List[LayerOutput]:
     """Run both directions of a layer, which have the same sizes."""
     # Not at the top: Triton is optional.

@@ -15,8 +15,8 @@ from elmo_plugin.bilm.threads import num_threads_for
 # read too often; with more, the products leave the processor's caches.
 TOKENS_PER_BLOCK = 64
 
-# The fewest of a step for each of several threads of a layer; with fewer, they wait for each other longer
-# than they work.
+# Minimum for each of several threads of a layer. With fewer, they wait for each other longer than they
+# compute.
 MULTIPLICATIONS_PER_STEP = 500_000
 
 # Layers whose steps read up to this many bytes of weights run side by side, a thread each, as threads of one

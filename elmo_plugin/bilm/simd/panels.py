@@ -75,7 +75,7 @@ def in_panels(
     panel_columns, strip_columns = library.panel_columns(), library.strip_columns()
     weights, dtype = [weight.detach() for weight in weights], getattr(torch, precision)
     num_outputs, depth = weights[0].shape
-    # So many neighbours of one output are multiplied together.
+    # Number of adjacent weights of one output that are multiplied together.
     neighbours = 4 // dtype.itemsize
     extra_depth = -depth % library.depth_multiple(dtype.itemsize)
     per_panel = panel_columns // len(weights)
@@ -122,8 +122,8 @@ def _in_columns(weights: Sequence[Tensor], panel_columns: int, extra_depth: int 
 def quantized(rows: Tensor, largest: Tensor) -> Tuple[Tensor, Tensor]:
     """
     Return integers, still as floating-point numbers, and the scale of each row, `(num_rows,)`, such that
-    `integers * scales.unsqueeze(1)` is near `rows`, and 127 stands for `largest`, `(num_rows,)`. Rows with
-    NaN or infinities have neither: products with them are NaN.
+    `integers * scales.unsqueeze(1)` is near `rows`, and 127 stands for `largest`, `(num_rows,)`. The
+    scale of a row with NaN or infinities is NaN, so that products with it are NaN.
     """
     # As products.h divides: `127 / largest` of torch is `127 * (1 / largest)`, which rounds twice.
     factors = torch.full_like(largest, 127) / largest

@@ -40,7 +40,7 @@ constexpr int STRIP_COLUMNS = STRIP_VECTORS * LANES;
 constexpr int STRIPS = VECTORS / STRIP_VECTORS;
 
 constexpr int64_t LINE_BYTES = 64;
-// Weights that are so far behind are fetched, into the second-level cache (2), or into the first one too (3): AMD's
+// Weights at this distance are fetched, into the second-level cache (2), or into the first one too (3): AMD's
 // processors take a fifth longer with AVX2 without the latter. Those with AVX512_BF16 and without AMX are AMD's.
 constexpr int64_t BYTES_AHEAD = 32768;
 #if defined(__AVX512BF16__) || (defined(__AVX2__) && !defined(__AVX512F__))
@@ -48,7 +48,7 @@ constexpr int FETCHED_INTO = 3;
 #else
 constexpr int FETCHED_INTO = 2;
 #endif
-// So many rows stay in the second-level cache while they are multiplied by one panel after another.
+// Number of rows that stay in the second-level cache while they are multiplied by one panel after another.
 constexpr int64_t ROWS_PER_PASS = 240;
 inline int64_t num_passes(int64_t num_rows) { return (num_rows + ROWS_PER_PASS - 1) / ROWS_PER_PASS; }
 
