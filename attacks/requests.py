@@ -342,10 +342,12 @@ class _NotRun:
 
     def __init__(self, command: Any) -> None:
         self.DESCRIPTION, self.USAGE = command.DESCRIPTION, getattr(command, "USAGE", None)
-        self.OPTIONS = command.OPTIONS
 
-    def run(self, *options: Any) -> None:
-        pass
+        def run(options: Any) -> None:
+            pass
+
+        run.__annotations__ = command.run.__annotations__
+        self.run = run
 
 
 def _words_of_commands() -> List[str]:

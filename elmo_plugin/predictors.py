@@ -46,7 +46,8 @@ def load_predictor(
     # Raises
 
     `ConfigurationError` if the archive cannot be loaded, and if the predictor lacks an argument or does not
-    take one. `ImportError`, which says what to install, where AllenNLP is missing.
+    take one. If AllenNLP is missing, importing this function raises `ImportError`, which says what to
+    install.
     """
     archive = opened_archive(archive_file, overrides or "", cuda_device)
     keep_only_snapshots(archive.model)

@@ -40,7 +40,7 @@ import sys
 from elmo_plugin import cpus
 
 cpus.cpu_quota = lambda: 1.0
-missing = ["fastapi", "matplotlib", "pandas", "pyarrow", "ray", "starlette", "triton", "uvicorn"]
+missing = ["fastapi", "matplotlib", "pyarrow", "ray", "starlette", "triton", "uvicorn"]
 sys.modules.update(dict.fromkeys(missing))
 
 import elmo_plugin.plugin

@@ -107,9 +107,6 @@ class EmbedOptions(Options):
         return [name for name in LAYER_CHOICES if getattr(self, name)]
 
 
-OPTIONS = EmbedOptions
-
-
 def run(options: EmbedOptions) -> None:
     """Embed the sentences, and print how many there were."""
     embedding_run = EmbeddingRun(

@@ -98,9 +98,6 @@ class ExportOptions(Options):
             )
 
 
-OPTIONS = ExportOptions
-
-
 def run(options: ExportOptions) -> None:
     """Write the files, and print their paths."""
     if options.is_of_program:

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
 from types import ModuleType
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Tuple, get_type_hints
 
 import elmo_plugin
 from elmo_plugin.arguments import add_options, options_from
@@ -34,8 +34,8 @@ examples:
   elmo predict runs/ner/model.tar.gz sentences.jsonl
   elmo pretrain corpus/ my_elmo --size mini --hours 3
 
-ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. export (except programs),
-predict, pretrain, serve and report need AllenNLP:
+ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. embed --mix, export (except
+programs), predict, pretrain, serve and report need AllenNLP:
   pip install "elmo-plugin[allennlp]" && {INSTALL_ALLENNLP}
 """
 
@@ -174,7 +174,8 @@ def declare(parser: argparse.ArgumentParser, command: Any) -> None:
     if hasattr(command, "add_subcommands"):
         command.add_subcommands(parser)
         return
-    add_options(parser, command.OPTIONS)
+    options_class = get_type_hints(command.run)["options"]
+    add_options(parser, options_class)
     parser.add_argument(
         DEBUG, action="store_true", help="show the traceback of an error, not only its message"
     )
@@ -182,7 +183,7 @@ def declare(parser: argparse.ArgumentParser, command: Any) -> None:
 
     def run(args: argparse.Namespace) -> None:
         with exits_on_user_errors(parser.prog, args.debug):
-            command.run(options_from(command.OPTIONS, args))
+            command.run(options_from(options_class, args))
 
     parser.set_defaults(func=run)
 

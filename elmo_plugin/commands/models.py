@@ -8,6 +8,7 @@ from typing import Dict, List, Optional
 
 import elmo_plugin
 from elmo_plugin.arguments import Options, option
+from elmo_plugin.compat.training_process import CONFIGS
 from elmo_plugin.errors import ConfigurationError
 
 DESCRIPTION = """\
@@ -29,7 +30,6 @@ lists the biLMs that others have published.
 
 # As in bilm/model_files.py, from where importing it would take the time of importing torch.
 FOLDER = Path(elmo_plugin.__file__).with_name("pretrained")
-EXPERIMENTS = FOLDER.with_name("training_configs")
 ORIGINAL = "original"
 
 # The file that each kind of model has in its folder.
@@ -47,15 +47,12 @@ class ModelsOptions(Options):
     )
 
 
-OPTIONS = ModelsOptions
-
-
 def run(options: ModelsOptions) -> None:
     """Print the list of models and the folder of the experiment files, or the folder and card of one."""
     if options.name is None:
         print(*model_lines(FOLDER), sep="\n")
         # Their imports, such as lib/ner.libsonnet, are beside them.
-        print(f"experiment files: {EXPERIMENTS} (copy the whole folder: cp -r {EXPERIMENTS} .)")
+        print(f"experiment files: {CONFIGS} (copy the whole folder: cp -r {CONFIGS} .)")
     elif options.name == ORIGINAL:
         from elmo_plugin.bilm.model_files import ORIGINAL_MODEL
 

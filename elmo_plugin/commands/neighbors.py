@@ -80,9 +80,6 @@ class NeighborsOptions(Options):
         self.files.check()
 
 
-OPTIONS = NeighborsOptions
-
-
 def run(options: NeighborsOptions) -> None:
     """
     Print the nearest occurrences of a word in a text to that in sentences. A word that is not in the text or

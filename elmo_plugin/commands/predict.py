@@ -88,9 +88,6 @@ class PredictOptions(Options):
             check_not_input(self.output_file, [file_id(self.input_file)], "--output-file")
 
 
-OPTIONS = PredictOptions
-
-
 def run(options: PredictOptions) -> None:
     """
     Print the answers, or write them to a file.

@@ -115,9 +115,6 @@ class PretrainOptions(Options):
         return json.loads(json.dumps(values))  # as they are read again: lists, not tuples
 
 
-OPTIONS = PretrainOptions
-
-
 def run(options: PretrainOptions) -> None:
     """Train, and print what was made and what to try with it."""
     with needing_allennlp("pretrain"):

@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 from elmo_plugin.commands.main import LazyParser, declare, needing_allennlp
 from elmo_plugin.errors import needing
@@ -50,8 +50,8 @@ example:
   %(prog)s layers training_configs/ner_small.jsonnet -s results
 
 Repeat the paper's measurements with your own biLM, tasks and data. Each report writes tables (Markdown, CSV,
-JSON) and figures (PNG, SVG) into a results folder. Needs pandas and matplotlib: pip install
-"elmo-plugin[report]". `%(prog)s REPORT --help` describes a report, with examples.
+JSON) and figures (PNG, SVG) into a results folder. Needs matplotlib: pip install "elmo-plugin[report]".
+ `%(prog)s REPORT --help` describes a report, with examples.
 """
 
 
@@ -75,11 +75,10 @@ def _declare_report(name: str, parser: argparse.ArgumentParser) -> None:
         function = getattr(import_module(f"elmo_plugin.report.{module}"), function_name)
     options_class = get_type_hints(function)["options"]
 
-    def run(options: Any) -> None:
+    def run(options: options_class) -> None:  # type: ignore[valid-type]
         """Make the report, print the files that it wrote, and exit with an error if runs failed."""
-        with needing("report needs matplotlib and pandas", "elmo-plugin[report]"):
+        with needing("report needs matplotlib", "elmo-plugin[report]"):
             import matplotlib  # noqa: F401
-            import pandas  # noqa: F401
         report = function(options)
         if report is None:  # after a dry run
             return
@@ -87,5 +86,4 @@ def _declare_report(name: str, parser: argparse.ArgumentParser) -> None:
         if report.failures:
             sys.exit(f"{len(report.failures)} runs failed:\n" + "\n".join(report.failures))
 
-    command = {"DESCRIPTION": inspect.getdoc(options_class), "OPTIONS": options_class, "run": run}
-    declare(parser, SimpleNamespace(**command))
+    declare(parser, SimpleNamespace(DESCRIPTION=inspect.getdoc(options_class), run=run))

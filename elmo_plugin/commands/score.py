@@ -88,9 +88,6 @@ class ScoreOptions(Options):
             check_output_file(self.output, self.overwrite, "--output")
 
 
-OPTIONS = ScoreOptions
-
-
 def run(options: ScoreOptions) -> None:
     """
     Score the sentences, and print a table or write JSON lines, in memory that does not grow with the file.

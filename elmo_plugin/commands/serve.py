@@ -20,9 +20,6 @@ Needs: pip install "elmo-plugin[serve]" && {INSTALL_ALLENNLP}
 """
 
 
-OPTIONS = ServeOptions
-
-
 def run(options: ServeOptions) -> None:
     """Serve until a signal ends it."""
     with needing("serve needs FastAPI and uvicorn", "elmo-plugin[serve]"):

@@ -48,9 +48,6 @@ class VocabularyOptions(Options):
     overwrite: bool = option("replace FILE if it exists", False)
 
 
-OPTIONS = VocabularyOptions
-
-
 def run(options: VocabularyOptions) -> None:
     """Write the vocabulary, and print how many words the corpus and it have."""
     for label, value in make_vocabulary(options).items():

@@ -1,4 +1,4 @@
-"""Checks of archives, which strangers may have made: their configs run no other code than known classes."""
+"""Checks of archives from untrusted sources: their configs can construct only known classes."""
 
 import functools
 import sys

@@ -130,7 +130,7 @@ def sigterm_interrupts() -> Iterator[None]:
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    # Windows has no SIGHUP. A handler of `None` is not Python's.
+    # Windows has no SIGHUP. `getsignal` returns `None` for a handler that Python did not install.
     numbers = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
     previous = {
         number: signal.signal(number, interrupt)

@@ -1,5 +1,6 @@
 """What `elmo pretrain` does: it prepares text, config and plan, trains, exports, and shows what was made."""
 
+import shlex
 import shutil
 import sys
 from collections import Counter, deque
@@ -51,7 +52,7 @@ from elmo_plugin.pretraining.text import HELDOUT_NAME, prepare_text
 if TYPE_CHECKING:
     from elmo_plugin.commands.pretrain import PretrainOptions
 
-# In the folder of each training: that this command wrote it.
+# A file in the folder of each training, which marks it as written by this command.
 MARK_NAME = "made_by_elmo_pretrain"
 # The biLM that it starts from, in bilm-tf's form.
 START_NAME = "start"
@@ -157,7 +158,7 @@ def _prepare(options: "PretrainOptions", folder: Path) -> None:
     speed = measured_speed(config, folder, settings.max_words(text))
     plan = make_plan(config, settings, text, speed)
     _print_lines(plan.lines(settings))
-    write_config(config, folder / CONFIG_NAME, ["elmo", *sys.argv[1:]])
+    write_config(config, folder / CONFIG_NAME, shlex.join(["elmo", *sys.argv[1:]]))
     plan.to_file(folder / PLAN_NAME, options.plan_arguments())
 
 

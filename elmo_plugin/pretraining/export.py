@@ -22,7 +22,7 @@ from elmo_plugin.pretraining.starting_point import BILM_NAMES, save_bilm, start_
 logger = logging.getLogger(__name__)
 
 CARD_NAME = "README.md"
-METRICS_NAME = "metrics.json"
+METRICS_NAME = "metrics.json"  # of `allennlp train`
 _METRICS_CONTENT = "metrics as `allennlp evaluate --output-file` writes them"
 _BEST = "best_validation_"
 
@@ -145,15 +145,16 @@ def _read_scores(arguments: Sequence[str]) -> Scores:
                 f"scores: found {argument}, expected NAME=FILE, such as test=metrics.json, with a file that "
                 "`allennlp evaluate --output-file` wrote."
             )
-        scores[name] = _read_metrics(path, "scores: ", "Correct the path")
+        scores[name] = _read_metrics(path)
     return scores
 
 
-def _read_metrics(path: FileName, argument: str, advice: str) -> Dict[str, Any]:
+def _read_metrics(path: FileName) -> Dict[str, Any]:
     metrics = read_json(path, _METRICS_CONTENT)
     if not isinstance(metrics, dict):
         raise ConfigurationError(
-            f"{argument}{path} has no JSON object, expected {_METRICS_CONTENT}. {advice}."
+            f"{path}: found no JSON object, expected {_METRICS_CONTENT}. Correct the path, or move the file "
+            "away from the archive."
         )
     return metrics
 
@@ -163,7 +164,7 @@ def _validation(config: Dict[str, Any], archive_file: Path) -> List[str]:
     folder = archive_file if archive_file.is_dir() else archive_file.parent
     if not (folder / METRICS_NAME).is_file():
         return []
-    metrics = _read_metrics(folder / METRICS_NAME, "", "Move it away from the archive")
+    metrics = _read_metrics(folder / METRICS_NAME)
     best = {
         name.removeprefix(_BEST): value for name, value in metrics.items() if name.startswith(_BEST)
     }

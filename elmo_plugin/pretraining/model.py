@@ -43,15 +43,14 @@ class BiLMPerplexity:
     """The perplexity of each direction and of both since the last reset."""
 
     def __init__(self) -> None:
-        # The negative log-likelihoods of each direction, and the number of predictions. They stay on their
-        # device until they are needed, so that a training step does not wait for a GPU.
+        # The negative log-likelihoods of each direction, and the number of predictions.
         self.sums = torch.zeros(len(DIRECTIONS) + 1).double()
 
     def __call__(self, *nlls: Tensor) -> None:
         """Add the negative log-likelihoods of predictions, `(num_predictions,)` for each direction."""
         sums = [nll.detach().double().sum() for nll in nlls]
         num_predictions = torch.full_like(sums[0], len(nlls[0]))
-        self.sums = self.sums.to(sums[0].device) + torch.stack([*sums, num_predictions])
+        self.sums = self.sums + torch.stack([*sums, num_predictions]).cpu()
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
@@ -60,7 +59,7 @@ class BiLMPerplexity:
         With `reset`, which all distributed workers must call, also `num_predictions` in each direction, and
         all of all workers together.
         """
-        sums = self.sums.cpu()
+        sums = self.sums
         if reset:
             sums = dist_reduce_sum(sums)  # of this worker, if it is the only one
             self.sums = torch.zeros_like(sums)
@@ -312,7 +311,7 @@ class BiLMTrainingModel(Model):
         return {
             "states": states and [(state.cpu(), cell.cpu()) for state, cell in states],
             "num_batches": self._num_training_batches,
-            "perplexity": self.training_perplexity.sums.cpu(),
+            "perplexity": self.training_perplexity.sums,
         }
 
     def load_training_state(self, state: Dict[str, Any]) -> None:

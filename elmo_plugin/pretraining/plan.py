@@ -2,10 +2,9 @@
 
 import json
 import math
-import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional, Sequence
+from typing import Any, Dict, NamedTuple, Optional
 
 from allennlp.common import Params
 
@@ -24,7 +23,7 @@ from elmo_plugin.pretraining.text import (
 # Names in the folder of a training.
 PLAN_NAME, CONFIG_NAME, RUN_NAME = "plan.json", "config.jsonnet", "run"
 
-# Rows of a batch: the most that leave a training so many updates.
+# Numbers of rows of a batch. The largest that gives at least this number of updates is used.
 ROWS = (128, 64, 32, 16, 8, 4)
 MIN_UPDATES, MIN_UPDATES_OF_ADAPTING = 500, 300
 
@@ -264,10 +263,10 @@ def make_plan(
     return Plan(text, words_per_second, epochs, batches, words, hours)
 
 
-def write_config(config: Dict[str, Any], path: Path, command: Sequence[str]) -> None:
-    """Write a config, with the command that made it and the one that trains it again in comments."""
+def write_config(config: Dict[str, Any], path: Path, made_by: str) -> None:
+    """Write a config, with what made it and the command that trains it again in comments."""
     comment = (
-        f"// Made by: {one_line(shlex.join(command))}\n// To train it again by hand, in this folder:\n"
+        f"// Made by: {one_line(made_by)}\n// To train it again by hand, in this folder:\n"
         f"//   allennlp train {CONFIG_NAME} -s another_run --include-package elmo_plugin\n"
     )
     with replaced_file(path) as new_file:

@@ -13,7 +13,6 @@ from tqdm import tqdm
 from elmo_plugin.compat.training_process import (
     SECONDS_BETWEEN_LOOKS,
     failure_reason,
-    sigterm_interrupts,
     start_training,
     stop_training,
     train_command,
@@ -23,7 +22,7 @@ from elmo_plugin.pretraining.export import METRICS_NAME
 from elmo_plugin.pretraining.plan import CONFIG_NAME, RUN_NAME, Plan, write_config
 from elmo_plugin.pretraining.progress import PROGRESS_NAME, last_progress
 
-# At most, and less for little text.
+# Upper limits of the measurement: seconds, and a share of the estimated time of the training.
 SECONDS_OF_MEASURING, SHARE_OF_MEASURING = 30.0, 0.1
 
 # In the folder of a training.
@@ -110,8 +109,7 @@ def _running(folder: Path, name: str, argument: str) -> Iterator[subprocess.Pope
     command = train_command(Path(CONFIG_NAME), Path(name), argument)
     process = start_training(command, folder / LOG_NAME, folder=folder)
     try:
-        with sigterm_interrupts():
-            yield process
+        yield process
     finally:
         stop_training([process])
 

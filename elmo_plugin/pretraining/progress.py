@@ -67,8 +67,8 @@ class ProgressCallback(TrainerCallback):
     # Parameters
 
     validation_interval : `int`, optional
-        Measure held-out perplexity after each such number of batches, not only at the end of an epoch. The
-        number does not change what is trained.
+        Number of batches between measurements of held-out perplexity, in addition to those at the end of each
+        epoch. It does not affect training.
     """
 
     def __init__(self, serialization_dir: str, validation_interval: Optional[int] = None) -> None:

@@ -23,7 +23,8 @@ from elmo_plugin.pretraining.model import BiLMTrainingModel
 
 logger = logging.getLogger(__name__)
 
-# In glibc's malloc.h: how many tensors have memory of their own, and how much free memory is too much.
+# Parameters of glibc's `mallopt`: how many allocations may use mmap, and above which size free memory is
+# returned to the system.
 M_MMAP_MAX, M_TRIM_THRESHOLD = -4, -1
 
 

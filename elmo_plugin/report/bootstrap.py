@@ -64,7 +64,6 @@ def _counted(folder: RunFolder) -> Dict[str, List[Counts]]:
     for _, instances in groupby(reader.read(folder.config[f"{part}_data_path"]), _item):
         model.get_metrics(reset=True)
         for instance in instances:
-            reader.apply_token_indexers(instance)
             model.forward_on_instance(instance)
         for metric, found in model.counts().items():
             counts.setdefault(metric, []).append(found)

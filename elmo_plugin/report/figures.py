@@ -4,9 +4,9 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 import numpy
+import pandas
 
-if TYPE_CHECKING:  # --include-package imports every module, also where these are not installed
-    import pandas
+if TYPE_CHECKING:  # --include-package imports every module, also where matplotlib is not installed
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -16,7 +16,7 @@ _COLUMN_WIDTH = 12  # of the heat map, in letters
 _DARK = 0.6  # of the colour map; letters on darker fields are white
 
 
-def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure":
+def draw_variants(title: str, metric: str, scores: pandas.DataFrame) -> "Figure":
     """
     Draw a point for each seed and a bar at the mean, for each variant, and a line at the mean of the first
     variant, the baseline. `scores` has a row for each variant and a column for each seed.
@@ -37,7 +37,7 @@ def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figur
     return figure
 
 
-def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure":
+def draw_shares(title: str, metric: str, scores: pandas.DataFrame) -> "Figure":
     """
     Draw scores by share of the training data, on a logarithmic axis: means as a line, seeds as points.
     `scores` has rows of (share, label), the label of the baseline first, and a column for each seed.
@@ -60,7 +60,7 @@ def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure"
     return figure
 
 
-def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figure":
+def draw_layers(title: str, scores: pandas.DataFrame, baseline: str) -> "Figure":
     """
     Draw mean scores by layer, with their standard deviations over seeds: a panel for each measure, a line
     for each biLM, the baseline dashed. `scores`, in percent, has a column for each measure, and rows of
@@ -95,7 +95,7 @@ def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figur
     return figure
 
 
-def draw_weights(title: str, weights: "pandas.DataFrame") -> "Figure":
+def draw_weights(title: str, weights: pandas.DataFrame) -> "Figure":
     """
     Draw the heat map of the paper's figure 2: the share of each layer, a panel for each place, a column for
     each task with gamma below. `weights` has rows of (task, place). Its last column is gamma, the others

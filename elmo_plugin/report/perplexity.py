@@ -4,7 +4,9 @@ import hashlib
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence
+from typing import Any, Dict, NamedTuple, Optional, Sequence
+
+import pandas
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
@@ -18,9 +20,6 @@ from elmo_plugin.report.probes import check_model_is_named
 from elmo_plugin.report.runs import METRICS_NAME, RunOptions, read_metrics, train
 from elmo_plugin.report.tables import FAILED, Part, Report, check_option, settings_of, write_report
 from elmo_plugin.report.variants import Experiment, check_name, for_file_names
-
-if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
-    import pandas
 
 CALLBACK = "elmo_validate_first"
 
@@ -58,8 +57,8 @@ class PerplexityOptions(RunOptions):
       elmo report perplexity --model my_bilm runs/bilm/model.tar.gz -s results \\
           --text sst sst_train.txt sst_dev.txt --text snli snli_train.txt snli_dev.txt
 
-    Needs biLMs with the softmax that they were trained with: elmo_mini, archives of pretraining, and files
-    that `elmo export` wrote from those. Writes perplexity (.md, .csv, .json).
+    Needs biLMs with the softmax that they were trained with: elmo_mini, elmo_small, archives of pretraining,
+    and files that `elmo export` wrote from those. Writes perplexity (.md, .csv, .json).
     """
 
     text: Sequence[TaskText] = option(
@@ -174,10 +173,8 @@ def _experiment(
 
 def _table(
     texts: Dict[str, TextFiles], bilms: Sequence[str], rows: Sequence[Sequence[Any]]
-) -> "pandas.DataFrame":
+) -> pandas.DataFrame:
     """Return a row for each biLM and text, with means of `rows`, one for each run that did not fail."""
-    import pandas
-
     keys = [(text, bilm) for bilm in bilms for text in texts]
     index = pandas.MultiIndex.from_tuples(keys, names=["text", "biLM"])
     groups = pandas.DataFrame(rows, columns=[*index.names, *_PERPLEXITIES, "minutes"]).groupby(

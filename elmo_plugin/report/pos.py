@@ -3,9 +3,10 @@
 import logging
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy
+import pandas
 from numpy.random import default_rng
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -28,9 +29,6 @@ from elmo_plugin.report.probes import (
 )
 from elmo_plugin.report.tables import Report, check_option
 from elmo_plugin.tasks.conll import Conll2012Sentence, read_conll_2012
-
-if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
-    import pandas
 
 ACCURACY, UNSEEN = "accuracy", "accuracy on unseen words"
 
@@ -137,8 +135,6 @@ def frequent_tags(
     Return the baseline for each word: its most frequent tag in the training part, and for an unseen word the
     most frequent tag overall. Ties go to the first tag by name.
     """
-    import pandas
-
     tags = pandas.Series(training_tags)
     tag_of = tags.groupby(training_words).agg(lambda tags: tags.mode()[0])
     return pandas.Series(words).map(tag_of).fillna(tags.mode()[0]).to_numpy(str)
@@ -204,13 +200,11 @@ def _measure(
     bilm: BiLM,
     training: Dict[int, List[Conll2012Sentence]],
     test: List[Conll2012Sentence],
-) -> "pandas.DataFrame":
+) -> pandas.DataFrame:
     """
     Return the measures and the C of the classifier, in rows of `LEVELS`. Of the training sentences of each
     seed, the first are held out to choose C.
     """
-    import pandas
-
     test_words, test_tags = _words_and_tags(test)
     rows: List[List[Any]] = []
 

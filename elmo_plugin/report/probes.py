@@ -1,9 +1,10 @@
 """What `elmo report wsd` and `pos` share: the biLM and its control, and the report of scores by layer."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, Iterator, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Sequence, Tuple
 
 import numpy
+import pandas
 import torch
 from allennlp.common.tqdm import Tqdm
 
@@ -24,9 +25,6 @@ from elmo_plugin.report.tables import (
     without_machine_paths,
     write_report,
 )
-
-if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
-    import pandas
 
 RANDOM_WEIGHTS = "random weights"  # the control, in tables
 LEVELS = ["vectors", "layer", "seed"]  # of the rows of scores; the layer of a baseline is ""
@@ -121,7 +119,7 @@ def named_layers(vectors: numpy.ndarray) -> Iterator[Tuple[str, numpy.ndarray]]:
     return zip(names, [*vectors, vectors.mean(axis=0)])
 
 
-def layer_table(probe: Probe, scores: "pandas.DataFrame", bilm: BiLM) -> "pandas.DataFrame":
+def layer_table(probe: Probe, scores: pandas.DataFrame, bilm: BiLM) -> pandas.DataFrame:
     """
     Return mean and sample standard deviation over seeds, from rows of `LEVELS`, in rows of (vectors, layer);
     with the paper's figures if its biLM had as many layers.
@@ -141,8 +139,8 @@ def write_layers(
     probe: Probe,
     options: ProbeOptions,
     bilm: BiLM,
-    scores: "pandas.DataFrame",
-    table: "pandas.DataFrame",
+    scores: pandas.DataFrame,
+    table: pandas.DataFrame,
     notes: Sequence[str],
     **settings: Any,
 ) -> Report:

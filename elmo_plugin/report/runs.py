@@ -13,7 +13,6 @@ from functools import lru_cache
 from glob import escape, glob
 from pathlib import Path
 from typing import (
-    TYPE_CHECKING,
     Any,
     Dict,
     Iterable,
@@ -25,6 +24,7 @@ from typing import (
     Tuple,
 )
 
+import pandas
 from allennlp.common import Params
 from allennlp.common.tqdm import Tqdm
 
@@ -32,7 +32,6 @@ from elmo_plugin.arguments import option
 from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
 from elmo_plugin.compat.training_process import (
     failure_reason,
-    sigterm_interrupts,
     start_training,
     stop_training,
     train_command,
@@ -40,12 +39,9 @@ from elmo_plugin.compat.training_process import (
 from elmo_plugin.cpus import usable_cpus
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder, replaced_file
+from elmo_plugin.files.text import read_json
+from elmo_plugin.pretraining.export import METRICS_NAME
 from elmo_plugin.report.tables import ReportOptions, shell_command, versions
-
-if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
-    import pandas
-
-METRICS_NAME = "metrics.json"  # of `allennlp train`
 
 _SECONDS_TO_POLL = 0.05
 _SHOWN_DIFFERENCES = 3
@@ -104,7 +100,7 @@ class RunScores(NamedTuple):
 class TrainedRuns(NamedTuple):
     """The results of runs."""
 
-    scores: "pandas.DataFrame"  # a row of `RunScores` by the key of the run, empty if it failed
+    scores: pandas.DataFrame  # a row of `RunScores` by the key of the run, empty if it failed
     failures: List[str]  # a line for each run that failed
     versions: Dict[str, str]  # that the others were trained with
 
@@ -122,8 +118,6 @@ def train(
     run. A run that fails does not stop the others. Runs of the same name are trained once. Nothing is trained
     if the folder of a run contains something else, or another process trains runs of this folder.
     """
-    import pandas
-
     folders: Dict[str, RunFolder] = {}
     for run in runs.values():
         if folders.setdefault(run.name, run).config != run.config:
@@ -146,7 +140,7 @@ def train(
                 folder.prepare()
                 command = folder.command(options)
                 command_line = shell_command(command, {"OMP_NUM_THREADS": str(num_threads)})
-                # It replaces the folder: not that of a run which has finished since.
+                # The command replaces the folder, so it is skipped if the run has finished in the meantime.
                 finished = shlex.quote(str(folder.path / METRICS_NAME))
                 print(f"[ -e {finished} ] || {command_line}")
             return None
@@ -229,8 +223,6 @@ class RunFolder:
 
     def scores(self, metric: str) -> RunScores:
         """Read the scores of the finished run. Raises as `read_metrics`."""
-        import pandas
-
         best = f"best_validation_{metric}"
         names = (best, "epoch", "best_epoch", "training_duration", "peak_worker_0_memory_MB")
         metrics = read_metrics(self.path / METRICS_NAME, names)
@@ -257,16 +249,13 @@ class RunFolder:
 
 def read_metrics(path: Path, keys: Sequence[str]) -> Dict[str, Any]:
     """Read a file of metrics in the folder of a run. It must contain these keys."""
-    try:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-        missing = [key for key in keys if key not in metrics]
-        problem = f"found no {', '.join(missing)}" if missing else ""
-    except (OSError, ValueError) as error:
-        problem = f"cannot be read as JSON ({error})"
-    if problem:
+    again = f"remove {path.parent} to train it again"
+    metrics = read_json(path, f"metrics of `allennlp train` (or {again})")
+    missing = [key for key in keys if key not in metrics]
+    if missing:
         raise ConfigurationError(
-            f"{path}: {problem}, expected metrics of `allennlp train`, including the one that the "
-            f"config's trainer.validation_metric names. Remove {path.parent} to train it again."
+            f"{path}: found no {', '.join(missing)}, expected the metric that the config's "
+            f"trainer.validation_metric names. Correct it, or {again}."
         )
     return metrics
 
@@ -334,7 +323,7 @@ def _train(
     waiting = list(folders)
     running: Dict[subprocess.Popen, RunFolder] = {}
     try:
-        with sigterm_interrupts(), Tqdm.tqdm(total=len(folders), unit=" runs") as progress:
+        with Tqdm.tqdm(total=len(folders), unit=" runs") as progress:
             while waiting or running:
                 while waiting and len(running) < num_parallel:
                     folder = waiting.pop(0)

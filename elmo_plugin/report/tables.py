@@ -1,7 +1,6 @@
 """Tables of results: Markdown for readers, CSV for spreadsheets, JSON for programs; and their settings."""
 
 import json
-import math
 import platform
 import re
 import shlex
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
+import pandas
 import torch
 from scipy import stats
 
@@ -22,14 +22,15 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName
 
-if TYPE_CHECKING:  # --include-package imports every module, also where these are not installed
-    import pandas
+if TYPE_CHECKING:  # --include-package imports every module, also where matplotlib is not installed
     from matplotlib.figure import Figure
 
 _FIGURE_SUFFIXES = (".png", ".svg")
 _DOTS_PER_INCH = 150
 
 FAILED = "failed"
+# By which equal differences of scores, each at most 100, may differ.
+_ROUNDING = 4 * numpy.spacing(100.0)
 
 _PART = r"[^/\s\"',;()]+"
 _START_OF_PATH = r"(?<![\w:/.~-])"  # not within a word, a URL or a relative path
@@ -65,7 +66,7 @@ class Part(NamedTuple):
     """A table of a report, and the figure of the same name."""
 
     title: str
-    frame: "pandas.DataFrame"  # the index is left out, missing values become empty cells
+    frame: pandas.DataFrame  # the index is left out, missing values become empty cells
     notes: List[str]  # each a paragraph
     figure: Optional["Figure"] = None
 
@@ -88,8 +89,6 @@ def write_report(
     figure, into a folder, which is made if missing. Existing files are replaced. Tables are published, so
     they get no paths of this machine.
     """
-    import pandas
-
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     files = []
@@ -148,15 +147,13 @@ def _markdown_cell(value: Any) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def paired_differences(scores: Mapping[str, "pandas.DataFrame"]) -> "pandas.DataFrame":
+def paired_differences(scores: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
     """
     Compare each row with each row above it, over the seeds that both have: return the mean of the
     differences, and its 95 % confidence interval by Student's t, which needs three seeds to say anything.
     With one common seed the interval is empty, without common seeds the difference too. `scores` has for each
     measure a frame of the same variants, in rows, and seeds, in columns; missing where a run failed.
     """
-    import pandas
-
     rows = []
     for first, second in combinations(next(iter(scores.values())).index, 2):
         row: Dict[str, Any] = {"variant": second, "compared with": first}
@@ -175,20 +172,20 @@ def paired_differences(scores: Mapping[str, "pandas.DataFrame"]) -> "pandas.Data
 
 
 def corrected_p_values(
-    scores: "pandas.DataFrame", pairs: Sequence[Tuple[str, str]]
+    scores: pandas.DataFrame, pairs: Sequence[Tuple[str, str]]
 ) -> List[Optional[float]]:
     """
     Return the p-values of differences between pairs of rows, by Student's paired test over seeds, corrected
-    by Holm for the number of pairs. Pairs with fewer than three common seeds have none, but are counted.
+    by Holm for the number of pairs. Pairs with fewer than three common seeds, or with the same difference in
+    all of them, have none, but are counted.
     """
-    p_values = [
-        stats.ttest_1samp((scores.loc[first] - scores.loc[second]).dropna(), 0.0).pvalue
-        if (scores.loc[first] + scores.loc[second]).count() > 2
-        else math.nan
-        for first, second in pairs
-    ]
-    corrected = holm([1.0 if math.isnan(p_value) else p_value for p_value in p_values])
-    return [None if math.isnan(old) else new for old, new in zip(p_values, corrected)]
+    p_values: List[Optional[float]] = []
+    for first, second in pairs:
+        differences = (scores.loc[first] - scores.loc[second]).dropna()
+        varies = len(differences) > 2 and numpy.ptp(differences) > _ROUNDING
+        p_values.append(stats.ttest_1samp(differences, 0.0).pvalue if varies else None)
+    corrected = holm([1.0 if p_value is None else p_value for p_value in p_values])
+    return [None if old is None else new for old, new in zip(p_values, corrected)]
 
 
 def holm(p_values: Sequence[float]) -> List[float]:

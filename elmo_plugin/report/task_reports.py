@@ -8,8 +8,9 @@ import math
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
+import pandas
 from allennlp.common import Params
 from allennlp.data import DatasetReader
 
@@ -30,9 +31,6 @@ from elmo_plugin.report.variants import (
     width_of_vectors,
 )
 
-if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
-    import pandas
-
 NO_ELMO, ELMO = "no ELMo", "ELMo"
 PLACEMENTS = {"none": NO_ELMO, "input": "input", "both": "input and output", "output": "output"}
 
@@ -43,7 +41,8 @@ LAYER_VARIANTS = (
     Variant("all layers, λ = 0.001", last_layer_only=False, scalar_mix_l2=0.001),
 )
 
-# F1, of SNLI accuracy, on development data: tables 2 and 3, and table 2 for no ELMo in both.
+# The paper's scores on development data, of tables 2 and 3 (without ELMo of table 2 in both): F1, and for
+# SNLI accuracy.
 _PAPER_TASKS = ("squad", "snli", "srl")
 _PAPER = {
     "layers": {
@@ -280,8 +279,6 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
     Train a config with and without ELMo on shares of its training data, and write the scores by share and the
     best epochs. Returns nothing after a dry run.
     """
-    import pandas
-
     for fraction in options.fractions:
         check_share(fraction, "--fractions")
     shares = sorted(set(options.fractions))
@@ -368,10 +365,8 @@ def _batches_of_an_epoch(experiment: TaskExperiment, num_instances: int) -> int:
     return loader.get("batches_per_epoch") or math.ceil(num_instances / (size * len(workers)))
 
 
-def _best_epochs(scores: TaskScores, shares: Sequence[float]) -> "pandas.DataFrame":
+def _best_epochs(scores: TaskScores, shares: Sequence[float]) -> pandas.DataFrame:
     """Return the best epochs of each share and seed, and when the scores with ELMo pass the best without."""
-    import pandas
-
     best, epochs = scores.by_seed(), scores.by_seed("best_epoch")
     runs = scores.trained.scores
     sign = 1 if scores.experiment.is_larger_better else -1

@@ -1,7 +1,9 @@
 """The scores of a task's variants, trained with several seeds: tables, differences, and what they cover."""
 
 import logging
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import pandas
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.bootstrap import item_counts, resampled_scores
@@ -16,9 +18,6 @@ from elmo_plugin.report.tables import (
     write_report,
 )
 from elmo_plugin.report.variants import TaskExperiment, Variant
-
-if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
-    import pandas
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,8 @@ _NOT_COVERED_NOTE = (
 )
 _PLANNED_NOTE = (
     "p: of Student's paired test over seeds, on {part} scores, corrected by Holm for the {count} comparisons "
-    "that this report plans: {pairs}. Other pairs have no p, and none has with fewer than three seeds."
+    "that this report plans: {pairs}. Other pairs have no p, and neither have those "
+    "with fewer than three seeds, or with the same difference in all of them."
 )
 
 
@@ -92,10 +92,8 @@ class TaskScores:
         self._uncounted: List[str] = []  # names of runs without counts of items
         self._resampled = self._resample(runs)
 
-    def _resample(self, runs: Mapping[Tuple[Any, ...], RunFolder]) -> "pandas.DataFrame":
+    def _resample(self, runs: Mapping[Tuple[Any, ...], RunFolder]) -> pandas.DataFrame:
         """Return the scores of resamples of the items, in columns, of each run; missing where it failed."""
-        import pandas
-
         resampled = {}
         for key in self.trained.scores["validation"].dropna().index:
             try:
@@ -110,14 +108,14 @@ class TaskScores:
         frame = pandas.DataFrame.from_dict(resampled, orient="index")
         return frame.reindex(self.trained.scores.index) * self._scale
 
-    def by_seed(self, field: str = "validation") -> "pandas.DataFrame":
+    def by_seed(self, field: str = "validation") -> pandas.DataFrame:
         """Return a row for each variant and a column for each seed; missing where a run failed."""
         values = self.trained.scores[field].astype(float)
         variants = values.index.droplevel(-1).unique()  # in the order of the table
         frame = values.unstack().loc[variants, list(self.experiment.options.seeds)]
         return frame * self._scale if field in ("validation", "test") else frame
 
-    def table(self) -> "pandas.DataFrame":
+    def table(self) -> pandas.DataFrame:
         """Return the score of each seed, mean and sample standard deviation, and the cost of the runs."""
         has_failed = self.by_seed().isna()
         table = (~has_failed).sum(axis=1).to_frame("seeds")
@@ -136,7 +134,7 @@ class TaskScores:
 
     def differences(
         self, share: Optional[float] = None, planned: Sequence[Pair] = ()
-    ) -> "pandas.DataFrame":
+    ) -> pandas.DataFrame:
         """
         Compare each pair of variants, or those of a share: `paired_differences`, intervals over test items,
         and p-values of planned pairs.
@@ -212,7 +210,7 @@ class TaskScores:
         return write_report(experiment.options.output, named, settings, self.trained.failures)
 
 
-def _interval(differences: "pandas.DataFrame") -> Optional[str]:
+def _interval(differences: pandas.DataFrame) -> Optional[str]:
     """Return the middle 95 % of resamples, in columns, of the mean over seeds, in rows."""
     means = differences.dropna().mean()
     if means.dropna().empty:

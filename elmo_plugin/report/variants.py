@@ -19,7 +19,6 @@ from elmo_plugin.report.runs import RunFolder, RunOptions
 
 ELMO_KEY = "model.text_encoder.elmo"
 SEED_KEYS = ("random_seed", "numpy_seed", "pytorch_seed")
-DEFAULT_METRIC = "-loss"  # of AllenNLP's trainer
 
 # Words that occur less often in the training data have no vectors of their own: see words.libsonnet.
 _MIN_COUNT = 2
@@ -95,7 +94,9 @@ class Experiment:
                     f"{self.config_file}: found no {key}, expected one: runs are compared by their score "
                     "on validation data."
                 )
-        metric = self.config["trainer"].get("validation_metric", DEFAULT_METRIC)
+        metric = self.config["trainer"].get(
+            "validation_metric", "-loss"
+        )  # the default is AllenNLP's
         if not isinstance(metric, str) or metric[:1] not in ("+", "-"):
             raise ConfigurationError(
                 f"{self.config_file}: trainer.validation_metric is {metric!r}, expected one metric, with + "

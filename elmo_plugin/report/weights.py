@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Optional, Sequence
 
+import pandas
+
 from elmo_plugin.arguments import Options, option
 from elmo_plugin.bilm.model_files import is_task_model
 from elmo_plugin.compat.archives import opened_archive
@@ -61,8 +63,6 @@ class WeightsOptions(Options):
 
 def compare_weights(options: WeightsOptions) -> Report:
     """Write a table and a heat map of the mixes of trained models. Models of the same name are averaged."""
-    import pandas
-
     names = list(options.names or map(default_name, options.archives))
     counts = f"{len(names)} for {len(options.archives)} archives"
     check_option("--names", counts, len(names) == len(options.archives), "one for each")

@@ -4,9 +4,10 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
+import pandas
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.metrics.pairwise import cosine_similarity
@@ -31,9 +32,6 @@ from elmo_plugin.report.probes import (
 )
 from elmo_plugin.report.tables import Report, check_option
 from elmo_plugin.tasks.reading import placed_lines
-
-if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
-    import pandas
 
 ACCURACY, BALANCED = "accuracy", "balanced accuracy"
 
@@ -221,12 +219,8 @@ def compare_senses(options: SenseOptions) -> Report:
     return write_layers(PROBE, options, bilm, scores, table, _NOTES, **settings)
 
 
-def _measure(
-    options: SenseOptions, words: Sequence[AmbiguousWord], bilm: BiLM
-) -> "pandas.DataFrame":
+def _measure(options: SenseOptions, words: Sequence[AmbiguousWord], bilm: BiLM) -> pandas.DataFrame:
     """Return the means of measures over test parts, in rows of (vectors, layer, word, seed)."""
-    import pandas
-
     rows = []
 
     def add_row(

@@ -11,13 +11,7 @@ MAX_SRL_TOKENS = 250
 
 @dataclass(frozen=True)
 class Limits(Options):
-    """
-    Limits of requests.
-
-    # Raises
-
-    `ConfigurationError` for a limit that is not positive.
-    """
+    """Limits of requests."""
 
     max_body: int = option(
         "largest size of a request in bytes; a larger one gets the status 413",

@@ -39,8 +39,8 @@ def serve(options: ServeOptions) -> None:
         def stop(number: int, frame: Any) -> None:
             server.should_exit = True
 
-        # uvicorn has its own handlers while it runs. A signal can come before, and uvicorn raises those again
-        # that it has handled.
+        # uvicorn has its own handlers while it runs. A signal can arrive before that, and uvicorn re-raises
+        # the signals that it has handled.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
         host, port = bound.getsockname()[:2]

@@ -59,7 +59,7 @@ class NerReader(TaskReader):
     unmarked : `Dict[str, List[str]]`, optional
         Classes that some files do not mark, such as `{"uner_ewt/*.conll": ["MISC"]}`, so that files with
         different classes can be combined: a token that such a file tags `O` may be in an entity of these
-        classes. The model is neither trained nor measured there as if it were not. Keys are patterns of
+        classes. Neither training nor metrics treat it as outside of them. Keys are patterns of
         `PurePath.match`, compared with the end of a file's path.
 
     The other parameters are those of `TaskReader`, whose records are sentences here.

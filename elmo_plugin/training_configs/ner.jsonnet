@@ -8,7 +8,7 @@
 //
 // To move ELMo, change one word:
 //   --overrides '{"model.text_encoder.elmo.placement": "both"}'     (input, output, both, none)
-// Last layer only / lambda 1 / lambda 0.001:
+// Last layer only; lambda 0.001 (or 1.0):
 //   --overrides '{"model.text_encoder.elmo.top_layer_only": true}'
 //   --overrides '{"model.regularizer.regexes.0.1.alpha": 0.001}'
 // Another seed: --overrides '{"random_seed": 1, "numpy_seed": 1, "pytorch_seed": 1}'

@@ -9,13 +9,12 @@ import subprocess
 import sys
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, Callable, List, Optional
 
 import pytest
 from allennlp.commands.subcommand import Subcommand
 
 from elmo_plugin import __version__
-from elmo_plugin.commands import embed as embed_command
 from elmo_plugin.commands import main as main_module
 from elmo_plugin.commands import report as report_command
 from elmo_plugin.commands.main import COMMANDS, LazyParser, main
@@ -47,6 +46,13 @@ def error_of(words: List[str], capsys: Any) -> str:
     assert captured.out == ""
     (line,) = captured.err.splitlines()
     return str(line)
+
+
+def replace_run(monkeypatch: pytest.MonkeyPatch, command: str, run: Callable[[Any], Any]) -> None:
+    """Let a command do something else; the class of its options remains."""
+    module = main_module.module_of(command)
+    run.__annotations__ = module.run.__annotations__
+    monkeypatch.setattr(module, "run", run)
 
 
 class TestHelp:
@@ -321,19 +327,17 @@ class TestErrors:
 
         expected = advice or "the same command starts again"
         # While the command runs, and while it is imported.
-        for place, name, prog in (
-            (embed_command, "run", "elmo embed"),
-            (main_module, "module_of", "elmo"),
-        ):
-            monkeypatch.setattr(place, name, interrupt)
+        for prog in ("elmo embed", "elmo"):
+            if prog == "elmo":
+                monkeypatch.setattr(main_module, "module_of", interrupt)
+            else:
+                replace_run(monkeypatch, "embed", interrupt)
             with pytest.raises(SystemExit, match="130"):
                 main(["embed", "in.txt", "o.npy", "--top", *MODEL])
             assert capsys.readouterr().err == f"{prog}: interrupted; {expected}\n"
 
     def test_sigterm_ends_a_command_as_ctrl_c_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(
-            embed_command, "run", lambda options: os.kill(os.getpid(), signal.SIGTERM)
-        )
+        replace_run(monkeypatch, "embed", lambda options: os.kill(os.getpid(), signal.SIGTERM))
         with pytest.raises(SystemExit, match="130"):
             main(["embed", "in.txt", "o.npy", "--top", *MODEL])
 
@@ -386,7 +390,7 @@ class TestErrors:
     def test_output_is_utf8_in_any_locale(self, monkeypatch: pytest.MonkeyPatch) -> None:
         output = TextIOWrapper(BytesIO(), encoding="latin-1")
         monkeypatch.setattr(sys, "stdout", output)
-        monkeypatch.setattr(main_module.module_of("models"), "run", lambda options: print("日本"))
+        replace_run(monkeypatch, "models", lambda options: print("日本"))
         main(["models"])
         assert output.buffer.getvalue() == "日本\n".encode()
 
@@ -408,7 +412,7 @@ def test_memory_that_ran_out_is_one_line(
     def fail(options: Any) -> None:
         raise error
 
-    monkeypatch.setattr(main_module.module_of("models"), "run", fail)
+    replace_run(monkeypatch, "models", fail)
     with pytest.raises(SystemExit, match="2"):
         main(["models"])
     assert message in capsys.readouterr().err

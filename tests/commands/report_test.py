@@ -28,10 +28,10 @@ def run(*arguments: Any) -> None:
 def test_a_missing_library_is_an_error_before_any_work(
     training: FakeTraining, options: Options, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SystemExit, match="2"):
         run("layers", options().config_file, "-s", options().output)
-    assert re.search(r"import of pandas .*elmo-plugin\[report\]", capsys.readouterr().err)
+    assert re.search(r"import of matplotlib .*elmo-plugin\[report\]", capsys.readouterr().err)
     assert training.started == []
 
 

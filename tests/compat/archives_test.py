@@ -294,7 +294,7 @@ def test_numbers_too_large_for_float16_stay_float32(names: Path, tmp_path: Path)
     "options, message",
     [
         (["--scores", "a.json"], "scores: found a.json, expected NAME=FILE"),
-        (["--scores", "a=about.md"], "scores: about.md has no JSON object, expected metrics"),
+        (["--scores", "a=about.md"], "about.md: found no JSON object, expected metrics"),
         (["--scores", "a=deep.json"], "deep.json: not JSON (more than 100 levels)"),
         (["--description", "b.md"], "b.md: cannot be read (No such file or directory)"),
     ],

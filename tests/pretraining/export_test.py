@@ -133,7 +133,7 @@ def test_scores_are_not_those_of_a_file_in_the_current_folder(
     archive.parent.mkdir()
     archive.touch()
     (archive.parent / "metrics.json").write_text("[]")
-    with pytest.raises(ConfigurationError, match=r"metrics\.json has no JSON object"):
+    with pytest.raises(ConfigurationError, match=r"metrics\.json: found no JSON object"):
         _validation({}, archive)
 
 

@@ -225,7 +225,7 @@ def test_plan_and_config_are_files(tmp_path: Path) -> None:
     content = json.loads((tmp_path / "plan.json").read_text())
     assert Plan.from_dict(content["plan"]) == plan
     assert content["arguments"] == {"hours": 1}
-    write_config(config, tmp_path / "config.jsonnet", ["elmo", "pretrain", "x\nz", "y"])
+    write_config(config, tmp_path / "config.jsonnet", "elmo pretrain 'x\nz' y")
     text = (tmp_path / "config.jsonnet").read_text()
     assert text.startswith("// Made by: elmo pretrain 'x; z' y\n")
     assert json.loads(text[text.index("{") :]) == config

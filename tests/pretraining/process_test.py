@@ -48,6 +48,8 @@ def test_what_is_measured_is_training_of_the_whole_biLM_alone(
     others = config["trainer"]["callbacks"][:-1]
     assert others == ["elmo_validate_first", "elmo_bilm_state"]
     assert process.measured_speed(config, tmp_path, 1000) == 100.0
+    first_line = (tmp_path / CONFIG_NAME).read_text().splitlines()[0]
+    assert first_line == "// Made by: elmo pretrain, to measure the speed"
     assert measured["model"] == {**config["model"], "softmax_first": 0}
     assert not any(key.startswith("validation") for key in measured)
     assert measured["trainer"]["callbacks"] == config["trainer"]["callbacks"]

@@ -106,15 +106,18 @@ def test_p_values_are_corrected_by_holm() -> None:
     assert holm([0.9, 0.6]) == [1.0, 1.0]
 
 
-def test_planned_pairs_without_enough_seeds_count() -> None:
+def test_planned_pairs_without_enough_seeds_or_with_equal_differences_count() -> None:
     scores = pandas.DataFrame(
-        [[50.0, 60.0, 70.0], [51.0, 62.0, 73.0], [10.0, None, 20.0]], index=["a", "b", "c"]
+        [[50.0, 60.0, 70.0], [51.0, 62.0, 73.0], [10.0, None, 20.0], [50.1, 60.1, 70.1]],
+        index=["a", "b", "c", "d"],
     )
-    first, second, same = corrected_p_values(scores, [("b", "a"), ("c", "a"), ("a", "a")])
-    # t = 2 * sqrt(3), with two degrees of freedom p = 1 - t / sqrt(2 + t ** 2). Three are planned.
+    planned = [("b", "a"), ("c", "a"), ("a", "a"), ("d", "a")]
+    first, *others = corrected_p_values(scores, planned)
+    # t = 2 * sqrt(3), with two degrees of freedom p = 1 - t / sqrt(2 + t ** 2). Four are planned.
     assert first is not None
-    assert_close(first, 3 * (1 - math.sqrt(12 / 14)), terms=100)  # steps of Student's distribution
-    assert (second, same) == (None, None)
+    assert_close(first, 4 * (1 - math.sqrt(12 / 14)), terms=100)  # steps of Student's distribution
+    # Of equal differences the variance is 0, or that of their roundings.
+    assert others == [None, None, None]
 
 
 @pytest.mark.parametrize(

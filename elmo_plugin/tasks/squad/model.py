@@ -31,7 +31,7 @@ class QuestionAnswerer(Model):
     which also reads the output of the first, scores the end.
 
     The loss is the cross entropy of the start plus that of the end, averaged over the questions of the batch.
-    Of a question with several answers, the probability of all their starts, or ends, counts.
+    For a question with several answers, the probabilities of all their starts, or ends, are summed.
     The predicted span is the exact maximum: the span of at most `max_answer_tokens` tokens with the highest
     sum of scores. Passages are read whole: memory grows with the square of their length, by about 14 bytes
     for each pair of tokens, 22 in training.

@@ -26,7 +26,7 @@ from allennlp.predictors import Predictor
 from pydantic import BaseModel, StrictInt, StringConstraints, ValidationError
 
 from elmo_plugin.bilm.model_files import local_path
-from elmo_plugin.errors import ConfigurationError, check_positive
+from elmo_plugin.errors import ConfigurationError, advising, check_positive
 from elmo_plugin.files.json_input import get_text, shown_json
 from elmo_plugin.files.text import FileName, open_text, parse_json, unreadable
 from elmo_plugin.tasks.predicting import TaskPredictor
@@ -73,7 +73,7 @@ class _File(BaseModel):
 class SquadRecord(NamedTuple):
     """A question in a file, not yet validated."""
 
-    article: int  # its position in the file
+    article: str  # its file and position
     passage: str
     question: Any  # the member of `qas`
 
@@ -82,24 +82,19 @@ class SquadRecord(NamedTuple):
         try:
             question = SquadQuestion.model_validate(self.question)
         except ValidationError as error:
-            raise _unusable(f"{_fault(error)}, expected a question of {_SHAPE}") from error
+            raise ConfigurationError(f"{_fault(error)}, expected a question of {_SHAPE}") from error
         for index, answer in enumerate(question.answers):
             start = answer.answer_start
             found = self.passage[start : start + len(answer.text)] if start >= 0 else ""
             if found != answer.text:
                 elsewhere = self.passage.find(answer.text)
                 hint = f" (the text is at {elsewhere})" if elsewhere >= 0 else ""
-                raise _unusable(
+                raise ConfigurationError(
                     f"'answers[{index}]' is {shown_json(answer.text)} with 'answer_start' {start}, where the "
                     f"passage of {len(self.passage)} characters has {shown_json(found)}; expected the "
                     f"character, counted from 0, at which the text starts{hint}"
                 )
         return question
-
-
-def _unusable(found_and_expected: str) -> ConfigurationError:
-    """Return the error for a question."""
-    return ConfigurationError(f"{found_and_expected}. {_ADVICE}")
 
 
 def _fault(error: ValidationError) -> str:
@@ -254,14 +249,18 @@ class SquadReader(TaskReader):
                     id_ = question.get("id") if isinstance(question, dict) else None
                     name = f" (id {id_})" if isinstance(id_, str) else ""
                     place = f"{file_path}, {position}{name}"
-                    yield place, SquadRecord(article_number, paragraph.context, question)
+                    article_name = f"{file_path}, data[{article_number}]"
+                    yield place, SquadRecord(article_name, paragraph.context, question)
 
     def _instances(self, record: SquadRecord, counts: Counter) -> Iterable[Instance]:
-        question, text = record.checked(), record.passage
-        if not question.answers:
-            raise _unusable(
-                "found no answers, as in SQuAD 2.0, expected at least one to learn from or to measure with"
-            )
+        text = record.passage
+        with advising(_ADVICE):
+            question = record.checked()
+            if not question.answers:
+                raise ConfigurationError(
+                    "found no answers, as in SQuAD 2.0, expected at least one to learn from or to "
+                    "measure with"
+                )
         # Questions about a passage are adjacent, and share its field: indexed characters are most of the
         # memory of instances.
         passage = self._latest_passage

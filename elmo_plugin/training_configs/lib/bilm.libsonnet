@@ -33,7 +33,6 @@
     vocabulary,
     options,
     softmax={ type: 'elmo_sampled', num_samples: 8192, sparse_gradients: true },
-    dropout=0.1,
     state_reset=0.0,  // bilm-tf's; docs/results/bilms.md shows what 0.05 does
     precision='float32',
     rows=128,
@@ -43,8 +42,8 @@
     learning_rate_scheduler=null,
     num_epochs=10,
     checkpoint_batches=1250,
-    seed=13370,
   ):: {
+    local seed = 13370,
     random_seed: seed,
     numpy_seed: seed,
     pytorch_seed: seed,
@@ -57,7 +56,7 @@
       type: 'elmo_bilm',
       options: options,
       softmax: softmax,
-      dropout: dropout,
+      dropout: 0.1,
       state_reset: state_reset,
       precision: precision,
     },

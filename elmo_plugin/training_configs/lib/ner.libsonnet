@@ -8,7 +8,6 @@ local words = import 'words.libsonnet';
   files:: data_files.files,
 
   // data: train, dev and test, each a file or a list of files.
-  // input_scheme: IOB1, BIO or BIOUL; null finds out how each file is tagged.
   // unmarked: classes that some files do not mark, by patterns of their paths.
   // word_vectors: a file or URL in GloVe's text format, of width word_dim; null starts them at random.
   experiment(
@@ -21,9 +20,7 @@ local words = import 'words.libsonnet';
     character_filter_widths=[3],
     rnn_sizes=[200, 100],
     dropout=0.5,
-    input_scheme=null,
     unmarked={},
-    scalar_mix_l2=0.1,
     batch_size=64,
     learning_rate=0.001,
     num_epochs=75,
@@ -31,7 +28,6 @@ local words = import 'words.libsonnet';
   ):: {
     dataset_reader: {
       type: 'elmo_ner',
-      input_scheme: input_scheme,
       unmarked: unmarked,
       token_indexers: words.indexers() + words.character_indexers(character_filter_widths) + elmo.indexers,
     },
@@ -57,7 +53,7 @@ local words = import 'words.libsonnet';
       },
       dropout: dropout,
       include_start_end_transitions: false,
-      regularizer: elmo.regularizer(scalar_mix_l2),
+      regularizer: elmo.regularizer(0.1),
     },
 
     trainer: {

@@ -35,7 +35,6 @@ local words = import 'words.libsonnet';
     attention_dropout=0.5,
     initializer=self.keras_initializer,  // null: PyTorch's own
     lowercase=false,
-    scalar_mix_l2=0.001,
     weight_l2=0.0001,
     batch_size=32,
     learning_rate=0.0004,
@@ -69,7 +68,7 @@ local words = import 'words.libsonnet';
       inference_dropout: dropout,
       dropout: dropout,
       [if initializer != null then 'initializer']: initializer,
-      regularizer: elmo.regularizer(scalar_mix_l2) + {
+      regularizer: elmo.regularizer(0.001) + {
         regexes+: [[$.weight_matrices, { type: 'l2', alpha: weight_l2 }]],
       },
     },

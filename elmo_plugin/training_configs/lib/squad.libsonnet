@@ -21,9 +21,7 @@ local words = import 'words.libsonnet';
     character_min_count=49,
     rnn_size=90,
     dropout=0.2,
-    max_answer_tokens=17,
     max_passage_tokens=null,
-    scalar_mix_l2=0.0,
     batch_size=45,
     optimizer={ type: 'adadelta', lr: 1.0, rho: 0.95, eps: 1e-8 },
     average_decay=0.999,
@@ -61,7 +59,7 @@ local words = import 'words.libsonnet';
       self_attention_encoder: gru,
       start_encoder: gru,
       end_encoder: gru,
-      max_answer_tokens: max_answer_tokens,
+      max_answer_tokens: 17,
       dropout: dropout,
       initializer: {
         regexes: [
@@ -75,7 +73,7 @@ local words = import 'words.libsonnet';
           ['^(self_attention\\.)?projection.*bias$', { type: 'zero' }],
         ],
       },
-      regularizer: elmo.regularizer(scalar_mix_l2),
+      regularizer: elmo.regularizer(0.0),
     },
 
     trainer: {

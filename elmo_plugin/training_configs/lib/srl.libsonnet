@@ -18,8 +18,6 @@ local words = import 'words.libsonnet';
     predicate_dim=100,
     rnn_size=300,
     num_rnn_layers=8,
-    recurrent_dropout=0.1,
-    scalar_mix_l2=0.001,
     batch_size=80,
     optimizer={ type: 'adadelta', lr: 1.0, rho: 0.95 },
     num_epochs=500,
@@ -47,7 +45,7 @@ local words = import 'words.libsonnet';
           type: 'alternating_lstm',
           hidden_size: rnn_size,
           num_layers: num_rnn_layers,
-          recurrent_dropout_probability: recurrent_dropout,
+          recurrent_dropout_probability: 0.1,
           use_highway: true,
           // He et al.'s equations have one bias for each gate, the state's here, and none on the highway's path.
           use_input_projection_bias: false,
@@ -55,7 +53,7 @@ local words = import 'words.libsonnet';
       },
       // AllenNLP starts the weights of `alternating_lstm` orthogonal, its forget biases at 1 and its other biases at 0.
       initializer: { regexes: [['tag_projection.weight', { type: 'orthogonal' }]] },
-      regularizer: elmo.regularizer(scalar_mix_l2),
+      regularizer: elmo.regularizer(0.001),
     },
 
     trainer: {

@@ -16,15 +16,12 @@ local words = import 'words.libsonnet';
     word_dim=300,
     train_word_vectors=false,
     lowercase=false,
-    granularity='5-class',
     min_phrase_length=4,
     rnn_size=300,
     output_dims=[1200, 600],
     output_dropout=[0.2, 0.3],
     dropout=0.5,
     pre_encode_dropout=0.25,
-    pooled_dropout=0.1,
-    scalar_mix_l2=0.001,
     batch_size=100,
     learning_rate=0.0001,
     num_epochs=40,
@@ -32,7 +29,7 @@ local words = import 'words.libsonnet';
   )::
     local sentence_reader = {
       type: 'elmo_sst',
-      granularity: granularity,
+      granularity: '5-class',
       token_indexers: words.indexers(lowercase) + elmo.indexers,
     };
     // Widths follow from the parts before them and from ELMo's placement.
@@ -68,8 +65,8 @@ local words = import 'words.libsonnet';
         },
         integrator: bilstm,
         output_layer: relu_layers(output_dims, output_dropout),
-        dropout: pooled_dropout,
-        regularizer: elmo.regularizer(scalar_mix_l2),
+        dropout: 0.1,
+        regularizer: elmo.regularizer(0.001),
         // For relu layers (He et al. 2015). With PyTorch's initial values the signal fades from layer to layer, and
         // small models predict the most frequent class for some hundred batches.
         initializer: { regexes: [['_linear_layers.*weight', { type: 'kaiming_uniform' }]] },

@@ -51,6 +51,15 @@ def read(file_path, **options):
     return list(SquadReader(**options).read(file_path))
 
 
+def test_articles_of_different_files_are_different(tmp_path):
+    files = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        files.append(write(tmp_path / name, question("a"), question("b")))
+    articles = [instance["metadata"]["article"] for instance in read(files)]
+    assert articles[0] == articles[1] != articles[2] == articles[3]
+
+
 def test_questions_passages_and_answers_are_read():
     instances = read(TINY_FILE)
     assert [id_of(instance) for instance in instances] == (
@@ -76,7 +85,7 @@ def test_questions_passages_and_answers_are_read():
         "question": "Where did the sun shine?",
         "passage": "It rained in Paris on Monday. In São Paulo, the sun shone for 6½ hours.",
         "answers": ["São Paulo", "In São Paulo"],
-        "article": 0,
+        "article": f"{TINY_FILE}, data[0]",
     }
     words = [metadata["passage"][start:end] for start, end in offsets[7:11]]
     assert words == ["In", "São", "Paulo", ","]
