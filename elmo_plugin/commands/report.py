@@ -51,7 +51,7 @@ example:
 
 Repeat the paper's measurements with your own biLM, tasks and data. Each report writes tables (Markdown, CSV,
 JSON) and figures (PNG, SVG) into a results folder. Needs matplotlib: pip install "elmo-plugin[report]".
- `%(prog)s REPORT --help` describes a report, with examples.
+`%(prog)s REPORT --help` describes a report, with examples.
 """
 
 

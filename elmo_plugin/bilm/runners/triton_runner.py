@@ -112,7 +112,7 @@ def _run_together(
     layers: Sequence[PreparedLayer], layer_inputs: List[LayerInput]
 ) -> List[LayerOutput]:
     """Run both directions of a layer, which have the same sizes."""
-    # Not at the top: Triton is optional.
+    # Not at the top: it imports Triton, which takes time.
     from elmo_plugin.bilm.runners import triton_steps
 
     like = layer_inputs[0].inputs
@@ -139,17 +139,18 @@ def _run_together(
             hidden, state, outputs, projections, layers[0].proj_clip
         )
     token = 0
-    for sizes in blocks:
-        block = slice(token, token + sum(sizes))
-        for layer, given, own_products in zip(layers, layer_inputs, products):
-            inputs = given.inputs[block].to(products.dtype)
-            torch.mm(inputs, layer.for_inputs.t(), out=own_products[: inputs.size(0)])
-        for size in sizes:
-            if projections:
-                write_hidden(size, token - block.start, 0)
-                write_state(size, token)
-            else:
-                write_hidden(size, token - block.start, token)
-                state[:, :size].copy_(outputs[:, token : token + size])
-            token += size
+    with torch.cuda.device_of(like):  # Triton launches on the current device.
+        for sizes in blocks:
+            block = slice(token, token + sum(sizes))
+            for layer, given, own_products in zip(layers, layer_inputs, products):
+                inputs = given.inputs[block].to(products.dtype)
+                torch.mm(inputs, layer.for_inputs.t(), out=own_products[: inputs.size(0)])
+            for size in sizes:
+                if projections:
+                    write_hidden(size, token - block.start, 0)
+                    write_state(size, token)
+                else:
+                    write_hidden(size, token - block.start, token)
+                    state[:, :size].copy_(outputs[:, token : token + size])
+                token += size
     return [LayerOutput(*tensors) for tensors in zip(outputs, state, cell)]
