@@ -319,6 +319,21 @@ class TestFrozen:
             assert_close(found, exact, TERMS, SCALE, dtype, roundings_of(9))
 
 
+@pytest.mark.parametrize("source", ["ours", "allennlp"])
+def test_the_tensors_of_a_state_dict_become_the_parameters(
+    source: str, bilm_files: BiLMFiles
+) -> None:
+    expected = BiLM.from_files(*bilm_files)
+    state_dict = (expected if source == "ours" else allennlp_bilm(bilm_files)).state_dict()
+    bilm = BiLM.from_state_dict(expected.options, state_dict)
+    assert bilm.is_frozen
+    assert state_dict.keys() == expected.state_dict().keys()
+    for name, parameter in bilm.named_parameters():
+        assert parameter.is_set_to(state_dict[name])
+        # AllenNLP adds 1 to the forget bias, and we subtract it.
+        assert_close(parameter, expected.get_parameter(name), 2, SCALE)
+
+
 def wrong_ids(place: Any, value: int) -> Tensor:
     character_ids = batch_to_ids(SENTENCES)
     character_ids[place] = value

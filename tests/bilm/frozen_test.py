@@ -102,14 +102,17 @@ def test_one_matrix_of_the_lstms_is_in_memory_at_a_time(
     assert torch.equal(activations(frozen), activations(expected))
 
 
-def test_carried_states_go_in_and_come_out(make: Make, bilm_files: BiLMFiles) -> None:
+@pytest.mark.parametrize("keep_sentences", [False, True])
+def test_carried_states_go_in_and_come_out(
+    keep_sentences: bool, make: Make, bilm_files: BiLMFiles
+) -> None:
     stateful, frozen, states = BiLM.from_files(*bilm_files, stateful=True), make(), CarriedStates()
     stateless = activations(frozen)
     for batch in (SENTENCES, SENTENCES[:2], SENTENCES):
         ids = batch_to_ids(batch)
-        assert_close(
-            activations(frozen, ids, states=states), activations(stateful, ids), TERMS, SCALE
-        )
+        # With states no sentence is kept: in other states it has other activations.
+        ours = activations(frozen, ids, states=states, keep_sentences=keep_sentences)
+        assert_close(ours, activations(stateful, ids), TERMS, SCALE)
     assert torch.equal(activations(frozen), stateless)
 
 

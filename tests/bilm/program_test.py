@@ -54,6 +54,7 @@ def test_a_program_of_torch_equals_the_bilm(options: BiLMOptions, tmp_path: Path
     # Moderate weights: the accuracy is absolute.
     bilm = randomize(BiLM(options), scale=0.2)
     before = {name: weight.clone() for name, weight in bilm.state_dict().items()}
+    (tmp_path / "bilm.pt2").write_text("an existing file")
     export_program(bilm, tmp_path / "bilm.pt2")
     assert all(parameter.requires_grad for parameter in bilm.parameters())
     assert all(torch.equal(weight, before[name]) for name, weight in bilm.state_dict().items())

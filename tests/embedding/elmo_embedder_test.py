@@ -153,6 +153,21 @@ def test_number_of_sentences_read_before_the_first_result(
     assert len(read) == num_read
 
 
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_batch_with_much_padding_is_run_in_parts_unless_states_are_carried(
+    stateful: bool,
+    bilm_files: BiLMFiles,
+    monkeypatch: pytest.MonkeyPatch,
+    shapes_run: List[torch.Size],
+) -> None:
+    monkeypatch.setattr(elmo_embedder, "BYTES_AHEAD", 10 * 3 * 12 * 4)
+    batch = [["a"], ["a", "b"] * 4, ["b"]]
+    embedder = ElmoEmbedder(*bilm_files, stateful=stateful)
+    found = embedder.embed_batch(batch)
+    assert shapes_run == ([(3, 8, 50)] if stateful else [(1, 8, 50), (2, 1, 50)])
+    assert_all_close(found, [ElmoEmbedder(*bilm_files).embed_sentence(one) for one in batch])
+
+
 class TestConstruction:
     def test_the_first_arguments_are_those_of_allennlp_0_9(self) -> None:
         parameters = inspect.signature(ElmoEmbedder).parameters

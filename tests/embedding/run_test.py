@@ -565,11 +565,16 @@ class TestResume:
         ]:
             with pytest.raises(ConfigurationError, match=f"out.partial was made with.*{match}"):
                 embed(embedder, resume=True, **options)
+        other_kernel = FrozenBiLM.from_files(*bilm_files, kernel="reference")
+        low = FrozenBiLM.from_files(*bilm_files, kernel="reference", precision="bfloat16")
+        match = r"settings: precision was 'float32', now 'bfloat16'\."
+        with pytest.raises(ConfigurationError, match=match):
+            embed(QuickEmbedder(low), resume=True)
         with h5py.File(bilm_files[1], "r+") as file:
             file["CNN_proj/b_proj"][0] += 1
         with pytest.raises(ConfigurationError, match=r"settings: biLM was '\w+', now '\w+'\."):
             embed(QuickEmbedder(FrozenBiLM.from_files(*bilm_files)), resume=True)
-        embed(embedder, resume=True, batch_size=3)
+        embed(QuickEmbedder(other_kernel), resume=True, batch_size=3)
         check_output(embedder)
 
     def test_another_copy_of_a_model_is_taken_for_the_same(

@@ -120,6 +120,21 @@ def test_the_last_layer_predicts_the_next_and_the_previous_word(options: BiLMOpt
     assert_accurate(score.backward, [*backward, preceding[1, LMVocabulary.BEGIN]])
 
 
+def test_json_has_an_object_for_each_word_and_the_marks_apart() -> None:
+    forward, backward = numpy.array([-1.0, -2.0, -4.0]), numpy.array([-8.0, -16.0, -32.0])
+    score = SentenceScore(["a", "b"], numpy.array([False, True]), forward, backward)
+    totals = {"tokens": ["a", "b"], "num_unknown": 1, "forward": -7.0, "backward": -56.0}
+    perplexities = score.perplexities()
+    assert perplexities["forward_perplexity"] == pytest.approx(numpy.exp(7 / 3))
+    assert score.as_json() == {**totals, **perplexities}
+    words = [
+        {"word": "a", "forward": -1.0, "backward": -8.0, "is_unknown": False},
+        {"word": "b", "forward": -2.0, "backward": -16.0, "is_unknown": True},
+    ]
+    expected = {**totals, **perplexities, "words": words, "end": -4.0, "begin": -32.0}
+    assert score.as_json(with_words=True) == expected
+
+
 class TestScores:
     @pytest.mark.parametrize("batch_size", [64, 1, 3])
     def test_they_depend_neither_on_batches_nor_on_order(

@@ -109,8 +109,9 @@ def test_vectors_equal_those_of_the_separate_parts(bilm_files: BiLMFiles) -> Non
     assert_close(encoded.contextualized, expected, terms)
 
 
-def test_without_a_place_no_file_is_read() -> None:
-    text_encoder = build(BiLMFiles("no/options.json", "no/weights.hdf5"), "none")
+def test_without_a_place_neither_files_nor_other_arguments_are_read() -> None:
+    files = BiLMFiles("no/options.json", "no/weights.hdf5")
+    text_encoder = build(files, "none", elmo={"no_such_argument": 1})
     assert text_encoder(text_fields()).contextualized.shape == (5, 7, 2 * HIDDEN)
 
 

@@ -113,6 +113,21 @@ def test_the_baseline_prefers_frequent_tags_and_then_names() -> None:
     assert frequent_tags(["a", "b", "c"], list("aaabb"), list("YXYZX")).tolist() == ["Y", "X", "X"]
 
 
+def test_the_scale_of_a_dimension_does_not_matter_and_ties_go_to_the_smallest_strength() -> None:
+    vectors = numpy.random.default_rng(0).normal(size=(60, 4))
+    tags = numpy.where(vectors[:, 0] > 0, "A", "B")
+    # Powers of two: nothing is rounded in another way.
+    scaled = vectors * 2.0 ** numpy.array([-20, 0, 3, 20])
+    # Held-out words that each probe classifies right, far from the border.
+    is_far = numpy.abs(vectors[:, 0]) > 1
+    probe, same = (
+        fit_probe(one, tags, one[is_far], tags[is_far], [10.0, 1.0, 0.1])[-1]
+        for one in (vectors, scaled)
+    )
+    assert numpy.array_equal(probe.coef_, same.coef_)
+    assert probe.C == 0.1
+
+
 def test_the_best_strength_on_held_out_vectors_is_chosen() -> None:
     generator = numpy.random.default_rng(2)
     vectors = generator.normal(size=(60, 40))
