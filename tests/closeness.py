@@ -101,6 +101,15 @@ def assert_accurate(actual: Any, expected: Any) -> None:
     _compare(_float64(actual), _float64(expected), DOCUMENTED_ACCURACY, about)
 
 
+def assert_share(is_drawn: Tensor, probability: float) -> None:
+    """
+    Check that the share of independent draws that are `True` has this probability: that it differs by less
+    than five standard deviations of such a share.
+    """
+    deviation = math.sqrt(probability * (1 - probability) / is_drawn.numel())
+    assert abs(float(is_drawn.double().mean()) - probability) < 5 * deviation
+
+
 def largest_difference(dtype: torch.dtype, terms: int, scale: float, roundings: int = 1) -> float:
     """Return the limit that `assert_close` explains."""
     if dtype in (torch.float64, torch.float32):

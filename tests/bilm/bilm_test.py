@@ -156,7 +156,7 @@ def test_stateful_batches_equal_a_slow_loop_that_carries_states(write_bilm: Writ
     # Growing and shrinking batches, with an empty row; and rows of one sentence that have other states.
     batches = [SENTENCES[:2], SENTENCES, SENTENCES[3:4], SENTENCES[1:4], SENTENCES[:1] * 3]
     bilm = BiLM.from_files(*files, stateful=True)
-    for batch, expected in zip(batches, slow_activations(files, batches)):
+    for batch, expected in zip(batches, slow_activations(files, batches), strict=True):
         activations = torch.stack(bilm(batch_to_ids(batch))["activations"])
         for row, row_expected in enumerate(expected):
             ours = activations[:, row, : row_expected.size(1)]
@@ -188,7 +188,7 @@ def test_carried_states_are_not_rounded_under_autocast(
         assert bilm.carried_states.states is not None
         kept = bilm.carried_states.states[0]
         bilm(character_ids)
-    assert all(torch.equal(start, before) for start, before in zip(starts[1], kept))
+    assert all(torch.equal(start, before) for start, before in zip(starts[1], kept, strict=True))
 
 
 def test_carried_states_do_not_hold_on_to_the_graph_of_earlier_batches() -> None:
@@ -243,7 +243,7 @@ def test_a_sentence_that_stands_in_a_batch_several_times_is_read_once(
     parameters = list(bilm.parameters())
     together = torch.autograd.grad((layers * weights).sum(), parameters)
     expected = torch.autograd.grad((singly * weights).sum(), parameters)
-    for gradient, expected_gradient in zip(together, expected):
+    for gradient, expected_gradient in zip(together, expected, strict=True):
         # Forwards, backwards, and over 21 words.
         assert_close(gradient, expected_gradient, 2 * TERMS + 21)
 

@@ -107,7 +107,7 @@ class TestSentenceActivations:
             rows = draw.choices(range(len(SENTENCES)), k=draw.randint(1, 6))
             output = frozen(CHARACTER_IDS[rows], keep_sentences=True)
             assert torch.equal(output["mask"], whole["mask"][rows])
-            for ours, theirs in zip(output["activations"], whole["activations"]):
+            for ours, theirs in zip(output["activations"], whole["activations"], strict=True):
                 assert_close(ours, theirs[rows], TERMS, SCALE)
                 # Whoever keeps a layer does not keep the others in memory.
                 assert ours.untyped_storage().nbytes() == ours.nbytes

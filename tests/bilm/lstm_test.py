@@ -40,7 +40,7 @@ def test_blocks_of_steps_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     expected = lstm(inputs, packing.step_sizes)
     for tokens in (1, 7, 10, 1000):
         monkeypatch.setattr(steps, "TOKENS_PER_BLOCK", tokens)
-        for ours, theirs in zip(lstm(inputs, packing.step_sizes), expected):
+        for ours, theirs in zip(lstm(inputs, packing.step_sizes), expected, strict=True):
             assert_close(ours, theirs, num_terms(lstm, LENGTHS))
 
 
@@ -81,7 +81,9 @@ def results_and_gradients(
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32), torch.no_grad():
         # The same bits without gradients.
         again = run_directions(lstms, runs)
-    assert all(torch.equal(a, b) for a, b in zip(results, [t for o in again for t in o]))
+    assert all(
+        torch.equal(a, b) for a, b in zip(results, [t for o in again for t in o], strict=True)
+    )
     read = [(run.inputs, run.state, run.cell) for run in runs]
     gradients = [tensor.grad for tensors in read for tensor in tensors]
     parameters = [parameter.grad for lstm in lstms for parameter in lstm.parameters()]
@@ -110,7 +112,7 @@ def test_in_cpp_results_and_gradients_are_those_of_torchs_operations(
     expected = results_and_gradients(lstms, inputs, packing.step_sizes)
     monkeypatch.setattr(lstm_module, "unit_of_modules", lambda weight, dtype: unit)
     ours = results_and_gradients(lstms, inputs, packing.step_sizes)
-    for own, other in zip(ours, expected):
+    for own, other in zip(ours, expected, strict=True):
         # Gates sum numbers of about 1, however small the clip.
         scale = max(1.0, float(other.abs().max()))
         assert_close(own, other, terms, scale)
@@ -196,7 +198,7 @@ def test_in_bfloat16_cpp_rounds_what_it_multiplies(
         monkeypatch.setattr(lstm_module, "unit_of_modules", lambda weight, dtype: unit)
         ours = results_and_gradients(lstms, inputs, packing.step_sizes, torch.bfloat16)
         are_equal = []
-        for number, (own, other) in enumerate(zip(ours, expected)):
+        for number, (own, other) in enumerate(zip(ours, expected, strict=True)):
             scale = max(1.0, float(other.abs().max()))
             limit = torch.full_like(other, largest_difference(torch.float32, terms, scale))
             if number >= 2 * len(LayerOutput._fields):

@@ -90,7 +90,7 @@ def test_lower_precisions_are_near(precision: str) -> None:
     roundings = 1 + 2 + 1 + 2 * steps * 2
     found, expected = embedder.embed_batch(SENTENCES), expected_vectors("both")
     assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
         assert_close(ours, theirs, terms, dtype=precision, roundings=roundings)
 
 

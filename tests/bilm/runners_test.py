@@ -140,7 +140,7 @@ def assert_outcomes_are_close(
     """Compare outputs and states of two kernels; `products` is the precision of their products."""
     # Each step sums over inputs and states for the gates, and over cells for the projection.
     terms = len(step_sizes) * (layer.input_dim + layer.projection_dim + layer.cell_size)
-    for own, their in zip(ours, theirs):
+    for own, their in zip(ours, theirs, strict=True):
         # What a cell sums are products of gates, up to 1 before it is clipped. Sums for gates may be
         # larger, but a relative error e of a sum x changes the gate by e * x * sigmoid'(x) < e / 4, and
         # by less than e / 2 through tanh.
@@ -204,7 +204,7 @@ def test_initial_states_are_read_and_not_written_to(name: str, precision: str) -
     state = (torch.randn(3, 24), torch.randn(3, 48))
     before = [tensor.clone() for tensor in state]
     assert_equal_to_the_reference(name, precision, layer, [5, 3, 8], state)
-    assert all(torch.equal(tensor, old) for tensor, old in zip(state, before))
+    assert all(torch.equal(tensor, old) for tensor, old in zip(state, before, strict=True))
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_threads_and_blocks_change_nothing(
         monkeypatch.setattr(simd_lstm, "TOKENS_PER_BLOCK", tokens)
         monkeypatch.setattr(simd_lstm, "BYTES_SIDE_BY_SIDE", bytes_side_by_side)
         for ours in runner.layers[0]([layer_input] * 2):
-            assert all(torch.equal(a, b) for a, b in zip(ours, expected))
+            assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -253,7 +253,7 @@ def test_blocks_that_are_packed_together_change_nothing(
     expected = run(unit, precision, layer, inputs, step_sizes)
     monkeypatch.setattr(panels, "WEIGHTS_PER_BLOCK", 1)
     ours = run(unit, precision, layer, inputs, step_sizes)
-    assert all(torch.equal(a, b) for a, b in zip(ours, expected))
+    assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
 
 
 THREADS = """
@@ -503,7 +503,7 @@ def test_the_reference_rounds_weights_and_rows_and_nothing_else(precision: str) 
     assert_close(our_cell, expected_cell, terms=16 + 12, dtype=precision)
     assert_close(ours, expected, terms=16 + 12 + 24, dtype=precision)
     if precision != "float32":
-        exact = run("reference", "float32", layer, inputs, [3])[0]
+        exact = run("reference", "float32", layer, inputs, [3], (state, cell))[0]
         assert not torch.equal(ours, exact)
 
 

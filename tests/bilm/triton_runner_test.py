@@ -83,7 +83,7 @@ def assert_equals_the_reference(
         run(runner, layers, step_sizes, precision, device)
         for runner in (TritonRunner, ReferenceRunner)
     )
-    for own, their in zip(ours, theirs):
+    for own, their in zip(ours, theirs, strict=True):
         assert_outcomes_are_close(own, their, layers[0], step_sizes, precision)
     assert not torch.equal(ours[0].outputs, ours[1].outputs)
 
@@ -233,5 +233,5 @@ class TestOnAGPU:
         )
         # 9 steps of two layers, and the encoder.
         terms, roundings = 2 * 9 * (6 + 6 + 20) + 72, 2 * 2 * 9 + 3
-        for own, their in zip(ours, theirs):
+        for own, their in zip(ours, theirs, strict=True):
             assert_close(own, their, terms, dtype=precision, roundings=roundings)

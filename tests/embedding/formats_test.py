@@ -35,7 +35,7 @@ def write(
 ) -> Path:
     """Write a part for each sentence, and make the output."""
     parts = []
-    for sentence, array in zip(sentences, vectors):
+    for sentence, array in zip(sentences, vectors, strict=True):
         parts.append(folder / f"part-{sentence.line_index}.{format.part_ending}")
         with open(parts[-1], "wb") as file:
             format.write_part(file, "in.txt", [sentence], [array.astype(format.options.dtype)])

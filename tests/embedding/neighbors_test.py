@@ -64,7 +64,7 @@ class TestEmbedOccurrences:
         vectors = embed_occurrences(embedder, occurrences, layer)
         assert vectors.shape == (4, embedder.get_output_dim())
         assert vectors.dtype == numpy.float32
-        for occurrence, vector in zip(occurrences, vectors):
+        for occurrence, vector in zip(occurrences, vectors, strict=True):
             layers = embedder.embed_sentence(occurrence.tokens)
             chosen = layers.mean(axis=0) if layer == "average" else layers[layer]
             expected = chosen[occurrence.position]

@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 
-from elmo_plugin import ElmoEmbedder
+from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.integrations.sklearn import ElmoSentenceVectors
 from tests.closeness import assert_accurate
@@ -85,7 +85,8 @@ def test_copies_and_pickles_hold_no_weights(bilm_files: BiLMFiles) -> None:
     fitted = ElmoSentenceVectors(*bilm_files, layer=1).fit(TEXTS)
     vectors = fitted.transform(TEXTS)
     content = pickle.dumps(fitted)
-    assert len(content) < 1500
+    # The weights alone would take as much, even in int8.
+    assert len(content) < sum(one.numel() for one in BiLM.from_files(*bilm_files).parameters())
     for copy in (clone(fitted), pickle.loads(content)):
         assert copy.get_params() == fitted.get_params()
         assert_accurate(copy.transform(TEXTS), vectors)

@@ -335,7 +335,7 @@ def test_gradients_are_those_of_torch(bilm_files: BiLMFiles) -> None:
     )
     (mix(layers) * torch.from_numpy(numpy.concatenate(factors))).sum().backward()
     assert len(found) == 3 + 1 + 2
-    for gradient, parameter in zip(found, mix.parameters()):
+    for gradient, parameter in zip(found, mix.parameters(), strict=True):
         # Over three layers of 12 numbers, 16 outputs and 14 words.
         assert_close(gradient, parameter.grad, terms=3 * 12 + 16 + 14)
 

@@ -11,7 +11,7 @@ import torch
 from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.errors import ConfigurationError
-from tests.closeness import assert_accurate, assert_close
+from tests.closeness import assert_accurate, assert_close, assert_share
 from tests.conftest import (
     SCALE,
     SENTENCES,
@@ -52,7 +52,7 @@ def test_result_equals_that_of_allennlp(arguments: str, bilm_files: BiLMFiles) -
     assert torch.equal(result["mask"], expected["mask"])
     assert len(result["elmo_representations"]) == 2
     for ours_tensor, their_tensor in zip(
-        result["elmo_representations"], expected["elmo_representations"]
+        result["elmo_representations"], expected["elmo_representations"], strict=True
     ):
         assert ours_tensor.shape == their_tensor.shape
         assert_accurate(ours_tensor, their_tensor)
@@ -97,13 +97,20 @@ def test_several_mixes_take_one_pass_of_the_bilm(bilm_files: BiLMFiles, shapes_r
     assert len(shapes_run) == 1
 
 
-def test_dropout_applies_in_training_only(bilm_files: BiLMFiles) -> None:
-    elmo = Elmo(*bilm_files, 1, dropout=0.5)
+def test_dropout_has_its_rate_and_its_scale_in_training_and_else_none(
+    bilm_files: BiLMFiles,
+) -> None:
+    torch.manual_seed(0)
+    elmo, without = (Elmo(*bilm_files, 1, dropout=rate) for rate in (0.25, 0.0))
     character_ids = batch_to_ids(SENTENCES)
-    full = elmo.eval()(character_ids)["elmo_representations"][0]
-    dropped = elmo.train()(character_ids)["elmo_representations"][0]
-    # A statistic of 216 draws: four standard deviations.
-    assert (dropped[full != 0] == 0).float().mean().item() == pytest.approx(0.5, abs=0.15)
+    full, dropped, expected = (
+        one.train(is_training)(character_ids)["elmo_representations"][0]
+        for one, is_training in ((elmo, False), (elmo, True), (without, False))
+    )
+    assert torch.equal(full, expected)
+    is_kept = dropped != 0
+    assert_close(dropped[is_kept], full[is_kept] / 0.75, terms_of(9) + 3, SCALE / 0.75)
+    assert_share(~is_kept[full != 0], 0.25)
 
 
 def test_only_mixes_are_trained_unless_the_bilm_is_fine_tuned(bilm_files: BiLMFiles) -> None:
@@ -215,6 +222,7 @@ class TestStateDict:
         for ours_tensor, their_tensor in zip(
             ours(character_ids)["elmo_representations"],
             theirs(character_ids)["elmo_representations"],
+            strict=True,
         ):
             assert_accurate(ours_tensor, their_tensor)
 

@@ -34,7 +34,7 @@ def test_values_and_gradients_equal_those_of_allennlp(do_layer_norm: bool, weigh
     assert_close(mixed, expected, terms, scale=largest)
     mixed.pow(2).sum().backward()
     expected.pow(2).sum().backward()
-    for ours_input, their_input in zip(inputs, their_inputs):
+    for ours_input, their_input in zip(inputs, their_inputs, strict=True):
         # 2 * mixed * weight, through the layer norm again.
         assert_close(ours_input.grad, their_input.grad, 2 * terms, scale=2 * 1.7 * largest)
     # Sums over 2 * 3 * 4 numbers of 2 * mixed * layer, with both signs.

@@ -10,7 +10,7 @@ from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 from elmo_plugin import Elmo, TextEncoder, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.text_encoder import EncoderStack
-from tests.closeness import assert_close
+from tests.closeness import assert_close, assert_share
 from tests.conftest import SENTENCES, BiLMFiles
 
 WORD_DIM, ELMO_DIM, HIDDEN = 5, 12, 4
@@ -135,8 +135,8 @@ def test_dropout_of_a_stack_is_variational_and_between_its_encoders() -> None:
     # Without a mask `pass_through` gives what it reads.
     stack = EncoderStack([PassThroughEncoder(50) for _ in range(3)], 50, dropout=0.5)
     units = stack(torch.ones(2, 7, 50))
-    # Dropped at the inputs of the second and the third, not of the first.
-    assert 0.6 < (units == 0).float().mean() < 0.9
+    # Dropped at the inputs of the second and the third, not of the first; one draw for each unit.
+    assert_share(units[:, 0] == 0, 0.75)
     assert set(units.unique().tolist()) == {0.0, 4.0}
     assert torch.equal(units, units[:, :1].expand_as(units))
     assert not torch.equal(units[0], units[1])
@@ -152,7 +152,11 @@ def test_each_place_of_elmo_can_have_its_own_dropout(bilm_files: BiLMFiles) -> N
     encoded = text_encoder.train()(text_fields())
     real = encoded.mask
     assert (encoded.embedded[real][:, WORD_DIM:] != 0).all()
-    assert (encoded.contextualized[real][:, -ELMO_DIM:] == 0).float().mean() > 0.3
+    dropped = encoded.contextualized[real][:, -ELMO_DIM:]
+    assert_share(dropped == 0, 0.5)
+    kept = dropped != 0
+    # Both mixes have their first weights.
+    assert torch.equal(dropped[kept], 2 * encoded.embedded[real][:, WORD_DIM:][kept])
     encoded = text_encoder.eval()(text_fields())
     assert torch.equal(
         encoded.embedded[real][:, WORD_DIM:], encoded.contextualized[real][:, -ELMO_DIM:]
@@ -244,7 +248,11 @@ def test_dropout_applies_to_what_the_task_rnn_reads_in_training(
     )
     read = text_encoder(text_fields())
     is_dropped = read.contextualized == 0  # (batch_size, timesteps, WORD_DIM)
-    assert 0 < is_dropped[read.mask].float().mean() < 1
+    is_kept = ~is_dropped
+    assert torch.equal(read.contextualized[is_kept], 2 * read.embedded[is_kept])
+    # One draw for each unit of a sentence, or of each word. A sentence without words has none.
+    has_words = read.mask.any(dim=1)
+    assert_share(is_dropped[has_words, 0] if is_variational else is_dropped[read.mask], 0.5)
     assert bool((is_dropped[0] == is_dropped[0, :1]).all()) is is_variational
     encoded = text_encoder.eval()(text_fields())
     assert torch.equal(encoded.contextualized, encoded.embedded * encoded.mask.unsqueeze(-1))

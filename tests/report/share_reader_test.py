@@ -37,7 +37,8 @@ def test_a_smaller_share_is_a_part_of_a_larger_one_in_the_order_of_the_file() ->
     for share in shares:
         assert share == sorted(share)
     assert numbers(0.1, seed=13) == shares[1] != numbers(0.1, seed=14)
-    assert 30 < sum(shares[3]) / 50 < 70  # spread over the file
+    # Spread over the file: the mean of 50 of the numbers 0 to 99 has a standard deviation of 2.9.
+    assert abs(sum(shares[3]) / 50 - 49.5) < 5 * 2.9
 
 
 @pytest.mark.parametrize(
