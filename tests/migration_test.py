@@ -196,12 +196,9 @@ def test_training_has_the_same_losses(config: Dict[str, Any]) -> None:
     assert losses[0][-1] < losses[0][0]
 
 
-@pytest.mark.parametrize("arguments", [{"requires_grad": True}, {"projection_dim": 12}], ids=str)
-def test_fine_tuned_and_projected_archives_load_too(
-    arguments: Dict[str, Any], bilm_files: BiLMFiles, tmp_path: Path
-) -> None:
+def test_an_archive_with_a_fine_tuned_bilm_loads_too(bilm_files: BiLMFiles, tmp_path: Path) -> None:
     config = simple_tagger(bilm_files, tmp_path, batch_size=6)
-    elmo_in(config).update(arguments)
+    elmo_in(config)["requires_grad"] = True
     archive_file = train(config, tmp_path / "theirs")
     theirs = load_archive(archive_file).model
     ours = load_archive(archive_file, overrides=OVERRIDES).model

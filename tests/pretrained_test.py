@@ -1,6 +1,5 @@
 """The models of the package."""
 
-from pathlib import Path
 from typing import Any, Callable, Dict, Tuple
 
 import pytest
@@ -13,9 +12,9 @@ from elmo_plugin.embedding.scoring import ScoreTotals
 from elmo_plugin.embedding.sentences import read_sentences
 from elmo_plugin.pretraining.corpus import find_corpus
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES
+from tests.conftest import FIXTURES, SENTENCES
 
-HELDOUT = Path(__file__).parents[1] / "fixtures" / "lm" / "heldout.txt"
+HELDOUT = FIXTURES / "lm" / "heldout.txt"
 BILMS = ["elmo_mini", "elmo_small"]
 
 

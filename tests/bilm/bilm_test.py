@@ -368,13 +368,6 @@ def test_word_ids_are_refused(bilm_files: BiLMFiles) -> None:
         BiLM.from_files(*bilm_files)(batch_to_ids([["a"]]), torch.ones(1, 1))
 
 
-def test_data_parallel_replicas_are_refused(bilm_files: BiLMFiles) -> None:
-    bilm = BiLM.from_files(*bilm_files)
-    bilm._is_replica = True  # as torch.nn.parallel.replicate marks its copies
-    with pytest.raises(RuntimeError, match="Use one process for each GPU instead"):
-        bilm(batch_to_ids(SENTENCES))
-
-
 def test_sizes_beyond_memory_are_found_before_they_are_allocated(write_bilm: WriteBiLM) -> None:
     files = write_bilm()
     options = json.loads(Path(files.options_file).read_text())

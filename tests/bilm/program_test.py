@@ -145,7 +145,6 @@ def with_hook() -> BiLM:
             "bilm.pt2",
             "is one of ELMoForManyLangs, expected",
         ),
-        (lambda: BiLM(TINY_OPTIONS).double(), "bilm.pt2", "not all float32 on one device"),
         (with_hook, "bilm.pt2", "hooks or another forward run at its forward_layers.0"),
         (lambda: BiLM(TINY_OPTIONS), "bilm.bin", r"expected a name that ends in \.pt2 or \.onnx"),
     ],

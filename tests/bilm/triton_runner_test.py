@@ -23,7 +23,7 @@ from tests.bilm.runners_test import (
     new_layer_input,
 )
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES, BiLMFiles
+from tests.conftest import SENTENCES, BiLMFiles, roundings_of, terms_of
 
 if triton_runner.triton_problem() is not None:
     pytest.skip(str(triton_runner.triton_problem()), allow_module_level=True)
@@ -231,7 +231,5 @@ class TestOnAGPU:
             )["activations"]
             for device, kernel in (("cuda", "triton"), ("cpu", "reference"))
         )
-        # 9 steps of two layers, and the encoder.
-        terms, roundings = 2 * 9 * (6 + 6 + 20) + 72, 2 * 2 * 9 + 3
         for own, their in zip(ours, theirs, strict=True):
-            assert_close(own, their, terms, dtype=precision, roundings=roundings)
+            assert_close(own, their, terms_of(9), dtype=precision, roundings=roundings_of(9))

@@ -29,9 +29,9 @@ from elmo_plugin.pretraining import (
 )
 from elmo_plugin.pretraining.corpus import find_corpus
 from tests.closeness import DOCUMENTED_ACCURACY, assert_accurate
-from tests.conftest import SENTENCES, TINY_OPTIONS, randomize
+from tests.conftest import FIXTURES, SENTENCES, TINY_OPTIONS, randomize
 
-LM = Path(__file__).parents[2] / "fixtures" / "lm"
+LM = FIXTURES / "lm"
 VOCABULARY_FILE = LM / "vocab.txt"
 VOCABULARY = LMVocabulary.from_file(VOCABULARY_FILE)
 

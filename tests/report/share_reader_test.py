@@ -1,5 +1,4 @@
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Iterable, List
 
 import pytest
@@ -9,8 +8,9 @@ from allennlp.data.dataset_readers.dataset_reader import DistributedInfo, Worker
 from allennlp.data.fields import MetadataField
 
 from elmo_plugin.report.share_reader import ShareReader
+from tests.conftest import FIXTURES
 
-NER = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny" / "train.conll"
+NER = FIXTURES / "ner" / "tiny" / "train.conll"
 
 
 class NumberReader(DatasetReader):
