@@ -52,6 +52,29 @@ def test_loss_is_the_mean_over_questions_of_both_cross_entropies(data):
     assert_close(output["loss"], sum(losses) / len(instances), terms=terms)
 
 
+@pytest.mark.parametrize("max_answer_tokens", [1, 17])
+def test_the_probability_of_an_answer_is_that_of_its_start_times_that_of_its_end(
+    data, max_answer_tokens
+):
+    instances, vocab = data
+    model = build_tiny("squad", vocab, "experiment_elmo", max_answer_tokens=max_answer_tokens)
+    for scores in (model.start_score, model.end_score):
+        scores.register_forward_hook(lambda module, inputs, output: torch.randn_like(output))
+    output = model(**as_tensors(instances, vocab))
+    widths = set()
+    for row, instance in enumerate(instances):
+        length = len(instance["passage"])
+        first, last = output["best_span"][row].tolist()
+        starts, ends = (
+            output[logits][row, :length].softmax(dim=0) for logits in ("start_logits", "end_logits")
+        )
+        # Exponentials over the words of a passage, for the start and for the end.
+        expected = starts[first] * ends[last]
+        assert_close(output["span_probability"][row], expected, terms=2 * length)
+        widths.add(last - first + 1)
+    assert max(widths) == 1 if max_answer_tokens == 1 else max(widths) > 2
+
+
 def test_dropout_on_the_output_of_the_rnn_does_not_drop_output_elmo(data):
     _, vocab = data
     model = build_tiny("squad", vocab, "experiment_elmo")
