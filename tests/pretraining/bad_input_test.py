@@ -49,8 +49,12 @@ def test_a_faulty_corpus_is_refused(
         (WORDS[3:], r"other\.txt, line 1: found '.*', expected <S>"),
         # A config names its vocabulary twice, and the two must be the same.
         (WORDS[:-1], r"vocabulary_file has other words .*: found 69\d words, expected 69\d"),
+        (
+            [*WORDS[:-2], *WORDS[:-3:-1]],
+            r"vocabulary_file has other words .*: found '.*' in line 69\d,",
+        ),
     ],
-    ids=["no specials", "another one"],
+    ids=["no specials", "another one", "another order"],
 )
 def test_a_faulty_vocabulary_is_refused(words: Any, message: str, key: str, tmp_path: Path) -> None:
     path = tmp_path / "other.txt"

@@ -1,3 +1,4 @@
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -59,11 +60,34 @@ def build(options: BiLMOptions = OPTIONS, **settings: Any) -> BiLMTrainingModel:
     return BiLMTrainingModel(vocab, bilm, softmax, **{"dropout": 0.0, **settings})
 
 
-@pytest.mark.parametrize("use_skip_connections", [True, False])
+def one_layer(slow: SlowBiLM, layer: int) -> SlowBiLM:
+    """Return a biLM with one of the layers."""
+    alone = copy.copy(slow)
+    alone.options = {"lstm": {**slow.options["lstm"], "n_layers": 1}}
+    cell = f"Cell{layer}/"
+    alone.weights = {
+        name.replace(cell, "Cell0/"): weight
+        for name, weight in slow.weights.items()
+        if cell in name
+    }
+    return alone
+
+
+@pytest.mark.parametrize(
+    "use_skip_connections, dropout", [(True, 0.0), (False, 0.0), (True, 0.5), (False, 0.5)]
+)
 def test_perplexity_is_that_of_a_slow_float64_loop(
-    use_skip_connections: bool, tmp_path: Path
+    use_skip_connections: bool, dropout: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = build(replace(OPTIONS, use_skip_connections=use_skip_connections)).eval()
+    """Dropout, here without chance, is on the inputs of layers, with what skips a layer, and on the top."""
+
+    def scaled(vectors: Tensor, share: float, is_training: bool) -> Tensor:
+        assert (share, is_training) == (dropout, dropout > 0)
+        return (1 - share) * vectors
+
+    monkeypatch.setattr("elmo_plugin.pretraining.model.dropout", scaled)
+    options = replace(OPTIONS, use_skip_connections=use_skip_connections)
+    model = build(options, dropout=dropout).train(dropout > 0)
     batches = windows(3)
     for batch in batches:
         with torch.no_grad():
@@ -72,21 +96,26 @@ def test_perplexity_is_that_of_a_slow_float64_loop(
 
     model.bilm.save(tmp_path / "options.json", tmp_path / "weights.hdf5")
     slow = SlowBiLM(str(tmp_path / "options.json"), str(tmp_path / "weights.hdf5"))
+    layers = [one_layer(slow, layer) for layer in range(options.num_lstm_layers)]
     weight, bias = (
         value.detach().double().numpy() for value in (model.softmax.weight, model.softmax.bias)
     )
     for number, direction in enumerate(("forward", "backward")):
         negative_log_likelihoods = []
         for row in range(3):
-            states: dict = {}
+            states: List[dict] = [{} for _ in layers]
             for batch in batches:
                 characters = batch[f"{direction}_inputs"][row].numpy()
-                tokens = numpy.array([slow.token_vector(word) for word in characters])
+                vectors = numpy.array([slow.token_vector(word) for word in characters])
                 # The slow loop turns a backward sentence around itself; the stream is turned already.
-                tokens = tokens[::-1] if number == 1 else tokens
-                top = slow.run_direction(tokens, number, states)[-1]
-                top = top[::-1] if number == 1 else top
-                logits = top @ weight.T + bias
+                vectors = vectors[::-1] if number == 1 else vectors
+                for index, layer in enumerate(layers):
+                    inputs = (1 - dropout) * vectors
+                    [vectors] = layer.run_direction(inputs, number, states[index])
+                    if use_skip_connections and index > 0:
+                        vectors = vectors + inputs
+                top = vectors[::-1] if number == 1 else vectors
+                logits = (1 - dropout) * top @ weight.T + bias
                 log_sums = numpy.log(numpy.exp(logits).sum(axis=1))
                 targets = batch[f"{direction}_targets"][row].numpy()
                 negative_log_likelihoods.extend(log_sums - logits[range(len(targets)), targets])

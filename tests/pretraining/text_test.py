@@ -132,6 +132,23 @@ def test_the_vocabulary_has_words_of_the_training_text_that_are_not_rare(tmp_pat
     assert prepare(tmp_path, lines, max_size=5).vocabulary_words == 2
 
 
+@pytest.mark.parametrize(
+    "is_little, words", [(False, ["word", "three"]), (True, ["word", "three", "two"])]
+)
+def test_of_a_million_words_those_that_occur_twice_are_left_out(
+    is_little: bool, words: List[str], tmp_path: Path
+) -> None:
+    train = [["three", "two"], ["three", "two"], ["three"], *[[]] * 39_997]
+    lines = [" ".join([*rare, *["word"] * (25 - len(rare))]) for rare in train]
+    lines[-1] = lines[-1].removesuffix(" word" if is_little else "")
+    prepared = prepare(tmp_path, [*lines, *["held out"] * 2000])
+    assert prepared.train_words == 1_000_000 - is_little
+    # A twentieth would be 2,100.
+    assert prepared.heldout_sentences == 2000
+    entries = (tmp_path / "out" / VOCABULARY_NAME).read_text().split()
+    assert entries == ["<S>", "</S>", "<UNK>", *words]
+
+
 def test_the_vocabulary_of_another_biLM_is_kept(tmp_path: Path) -> None:
     words = ["<S>", "</S>", "<UNK>", "cat"]
     prepared = prepare(tmp_path, ["the cat"] * 40, words=words)

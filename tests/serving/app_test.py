@@ -156,6 +156,13 @@ def test_a_bad_request_is_answered_with_one_line(
     assert message in error_of(client.post(path, content=content), status)
 
 
+def test_a_body_is_json_whatever_type_it_names(client: TestClient) -> None:
+    for content_type in ("application/x-www-form-urlencoded", "text/plain"):  # the first is curl's
+        headers = {"Content-Type": content_type}
+        response = client.post(NER, content=json.dumps(SENTENCE), headers=headers)
+        assert response.json() == client.post(NER, json=SENTENCE).json()
+
+
 @pytest.mark.parametrize(
     "text, message",
     [

@@ -60,6 +60,12 @@ def test_short_phrases_can_be_left_out_but_sentences_stay(tmp_path):
     assert read(SstReader(min_phrase_length=4), file_path) == read(SstReader(), file_path)
 
 
+def test_a_repeated_phrase_is_an_instance_each_time(tmp_path):
+    file_path = write(tmp_path, "(3 (2 (2 so) (2 so)) (3 good))", "(2 so)")
+    phrases = read(SstReader(min_phrase_length=1), file_path)
+    assert phrases.count(("so", "neutral")) == 3
+
+
 def test_two_classes_leave_out_what_is_neutral_and_count_it(tmp_path, caplog):
     file_path = write(tmp_path, *TREES)
     phrases = read(SstReader(granularity="2-class", min_phrase_length=1), file_path)

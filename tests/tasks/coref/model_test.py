@@ -80,6 +80,22 @@ def test_blocks_equal_the_whole_in_values_and_gradients(
         assert_close(one, other, terms=2 * terms, scale=largest)
 
 
+@pytest.mark.parametrize("spans_per_word", [0.3, 1.0, 1e-9])
+def test_kept_spans_are_as_wide_and_as_many_as_the_config_says(instances, vocab, spans_per_word):
+    settings = {"max_span_width": 1, "spans_per_word": spans_per_word}
+    model = build_tiny("coref", vocab, **settings).eval()
+    output = model(**as_tensors(instances, vocab))
+    is_kept = []
+    for spans, instance in zip(output["kept_spans"], instances, strict=True):
+        metadata = instance["metadata"].metadata
+        assert len(spans) == max(1, int(spans_per_word * len(metadata["words"])))
+        assert all(end - start == 1 for start, end in spans)
+        is_kept += [mention in spans for cluster in metadata["clusters"] for mention in cluster]
+    # Longer gold mentions count as missed.
+    assert 0 < sum(is_kept) < len(is_kept) or spans_per_word < 0.1
+    assert model.get_metrics()["mention_recall"] == sum(is_kept) / len(is_kept)
+
+
 def test_loss_sums_over_kept_spans_the_likelihood_of_all_gold_antecedents(instances, vocab):
     model = build_tiny("coref", vocab, max_training_sentences=100)
     tensors = as_tensors(instances[:1], vocab)

@@ -23,18 +23,30 @@ def data():
     return read_tiny("srl")
 
 
-def test_loss_is_the_cross_entropy_averaged_over_tokens_and_then_over_sentences(data):
+@pytest.mark.parametrize("finder_dim", [0, 4])
+def test_loss_is_the_cross_entropy_averaged_over_tokens_and_then_over_sentences(data, finder_dim):
     instances, vocab = data
     batch = as_tensors(instances, vocab)
-    output = build_tiny("srl", vocab)(**batch)
+    output = build_tiny("srl", vocab, finder_dim=finder_dim)(**batch)
     losses = []
     for logits, tags, mask in zip(output["logits"], batch["tags"], output["mask"]):
         log_probabilities = logits.log_softmax(dim=-1)
         length = int(mask.sum())
         losses.append(-sum(log_probabilities[t, tags[t]] for t in range(length)) / length)
+    expected = torch.stack(losses).mean()
+    if finder_dim > 0:  # That of the predicates is added, once for each sentence.
+        finder_losses = []
+        for row, instance in enumerate(instances):
+            length = len(instance["tokens"])
+            gold = batch["predicates"][row, :length]
+            if gold[0] >= 0:
+                found = output["predicate_probabilities"][row, :length]
+                finder_losses.append(-torch.where(gold == 1, found, 1 - found).log().mean())
+        assert 0 < len(finder_losses) < len(losses)
+        expected = expected + torch.stack(finder_losses).mean()
     # Exponentials of tags, then losses of tokens and of sentences.
     terms = output["logits"].shape[2] + output["logits"].shape[1] + len(losses)
-    assert_close(output["loss"], torch.stack(losses).mean(), terms=terms)
+    assert_close(output["loss"], expected, terms=terms)
 
 
 def test_arguments_of_the_best_tags_are_measured(data):
