@@ -17,9 +17,10 @@ from elmo_plugin.commands.main import main
 from elmo_plugin.commands.predict import answers_to_lines
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.files.text import MAX_LINE_BYTES
+from tests.conftest import FIXTURES
 from tests.tasks.task_testing import overfitted_archive, run_predict
 
-TINY = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny"
+TINY = FIXTURES / "ner" / "tiny"
 INPUTS = str(TINY / "inputs.jsonl")
 
 
@@ -81,8 +82,9 @@ DAMAGED_LINES = [
 ]
 
 
-@pytest.mark.parametrize("batch_size", ["1", "5", "64"])
-@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize(
+    "is_packed, batch_size", [(False, "1"), (False, "5"), (False, "64"), (True, "5")]
+)
 def test_each_line_has_one_answer(
     is_packed: bool, batch_size: str, without_elmo: str, capsys: Any
 ) -> None:

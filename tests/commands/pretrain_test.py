@@ -73,7 +73,6 @@ def error_of(words: str, capsys: Any, status: int = 2) -> str:
         ("in.txt tiny.jsonnet", "tiny.jsonnet is a file, expected a folder"),
         ("in.txt out\udcff", r"OUTPUT: 'out\udcff' is not UTF-8"),
         (f"{TEXT} out --size distributed.jsonnet", "has the key distributed"),
-        (f"{TEXT} out --size huge --epochs 1", "--size: huge is no config"),
         (f"{TEXT} out --size no_model.jsonnet", "has no model of type elmo_bilm"),
         (f"{TEXT} out --from nothing", "nothing"),
         (f"{TEXT} out --from {FIXTURES}/bilm/many_langs/words", "which cannot be trained"),

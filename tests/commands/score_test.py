@@ -88,11 +88,11 @@ def test_a_file_has_the_same_as_json_lines(run: Run, scorer: SentenceScorer) -> 
     assert summary.startswith("3 sentences, 11 words, ")
     found = parsed(Path("scores.jsonl").read_text(encoding="utf-8"))
     assert [content["line"] for content in found] == [1, 2, 3]
-    for content, line in zip(found, LINES):
+    for content, line in zip(found, LINES, strict=True):
         expected = scorer.score_sentence(line.split()).as_json(with_words=True)
         assert content.keys() == {"line", *expected}
         assert content["tokens"] == line.split()
-        for word, other in zip(content["words"], expected["words"]):
+        for word, other in zip(content["words"], expected["words"], strict=True):
             assert word == pytest.approx(other, rel=0, abs=DOCUMENTED_ACCURACY)
     run("--output", "short.jsonl")
     assert all("words" not in content for content in parsed(Path("short.jsonl").read_text()))

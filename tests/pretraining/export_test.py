@@ -32,7 +32,7 @@ def test_the_exported_bilm_is_the_trained_one(pretrained: Path) -> None:
     with torch.no_grad():
         expected = trained.bilm(character_ids)["activations"]
     terms = num_terms(steps=max(map(len, SENTENCES)) + 2)
-    for ours, theirs in zip(exported(character_ids)["activations"], expected):
+    for ours, theirs in zip(exported(character_ids)["activations"], expected, strict=True):
         assert_close(ours, theirs, terms=terms)
     # And for AllenNLP.
     elmo = AllenNlpElmo(str(options_file), str(weight_file), 1, dropout=0.0)
@@ -118,7 +118,8 @@ def test_the_bilm_of_a_task_archive(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"options\.json is a file, expected a folder"):
         export_model("not/loaded", files[0])
     original = BiLM.from_files(FIXTURES / "bilm" / "tiny")
-    for mine, theirs in zip(BiLM.from_files(*files[:2]).parameters(), original.parameters()):
+    exported = BiLM.from_files(*files[:2])
+    for mine, theirs in zip(exported.parameters(), original.parameters(), strict=True):
         assert torch.equal(mine, theirs)
 
 

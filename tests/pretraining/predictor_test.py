@@ -55,7 +55,9 @@ def test_it_does_what_elmo_score_does_with_the_exported_bilm(
         assert_close_logs(*numpy.log([answer["perplexity"], expected["perplexity"]]))
         for word, other in zip(answer["words"], expected["words"], strict=True):
             assert_close_logs(word["forward"], other["forward"])
-            assert word["is_unknown"] == other["is_unknown"]
+            assert_close_logs(word["backward"], other["backward"])
+            for name in ("word", "is_unknown"):
+                assert word[name] == other[name]
     assert first["tokens"] == ["It", "was", "naïveish", "."]
     assert first["num_unknown"] == 1
     expected_best = scorer.best_words(["It", "___", "."], 3)

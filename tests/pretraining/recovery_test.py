@@ -180,7 +180,10 @@ def test_a_recovered_training_equals_an_uninterrupted_one(
     interrupts: List[Tuple[Tuple[int, int], str]],
     uninterrupted: Callable[..., Dict[str, Any]],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Also where they are slower than those in float32.
+    monkeypatch.setattr("elmo_plugin.pretraining.model.has_bfloat16_products", lambda device: True)
     folder = tmp_path / "run"
     for number, (position, checkpoint) in enumerate(interrupts):
         interrupt(folder, position, recover=number > 0, **overrides)

@@ -156,12 +156,6 @@ def test_the_vocabulary_of_another_biLM_is_kept(tmp_path: Path) -> None:
     assert prepared.coverage == 0.5
 
 
-def test_what_is_no_text_is_an_error_that_names_the_line(tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_bytes(b"fine\n\xff\n")
-    with pytest.raises(ConfigurationError, match=r"in\.txt, line 2.*expected UTF-8"):
-        prepare_text([SentenceSource(tmp_path / "in.txt", OPTIONS)], [], tmp_path / "out", 1000)
-
-
 def test_several_pipes_are_all_read(tmp_path: Path) -> None:
     sources = find_sources([io.StringIO("a b\n" * 10), io.StringIO("c d\n" * 10)], OPTIONS)
     prepared = prepare_text(sources, [], tmp_path / "out", 1000)

@@ -111,7 +111,6 @@ def asking(**changes: Any) -> Dict[str, Any]:
     "path, body, status, message",
     [
         (NER, {}, 422, "expected exactly one of 'sentence', 'tokens', 'words'"),
-        (NER, {"sentence": "a\ud83d"}, 422, "is valid Unicode"),
         (NER, {"sentence": "a \ud83d " * 40}, 422, "is valid Unicode"),
         (NER, {"sentence": "a " * 61}, 413, "'sentence' has 61 tokens, expected at most 60"),
         (NER, {"tokens": ["a"] * 61}, 413, "'tokens' has 61 tokens, expected at most 60"),
@@ -193,7 +192,9 @@ def test_long_texts_are_refused_before_the_tokenizer_reads_them(
 def test_bodies_that_do_not_end(
     messages: List[Dict[str, Any]], status: int, words: WordsInContext
 ) -> None:
-    app = make_app([], words, Limits(max_body=4000, timeout=0.1))
+    # No other answer may wait for the clock.
+    timeout = 0.1 if status == 408 else Limits().timeout
+    app = make_app([], words, Limits(max_body=4000, timeout=timeout))
 
     async def unread(scope: Any, receive: Any, send: Any) -> None:
         left = iter(messages)

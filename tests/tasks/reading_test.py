@@ -1,4 +1,3 @@
-import gzip
 import json
 import logging
 from collections import Counter
@@ -176,15 +175,6 @@ def test_workers_share_the_records_of_a_list_of_files_with_one_each(
     reader = WordReader()
     reader._set_worker_info(WorkerInfo(num_workers=2, id=rank))
     assert words(reader.read(paths)) == expected
-
-
-def test_a_compressed_file_may_have_another_name_in_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As one that was downloaded."""
-    (tmp_path / "hash").write_bytes(gzip.compress(b"a b"))
-    monkeypatch.setattr("elmo_plugin.tasks.reading.local_path", lambda *_: tmp_path / "hash")
-    assert words(WordReader().read("https://example.org/words.txt.gz")) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
