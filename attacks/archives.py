@@ -21,7 +21,7 @@ import elmo_plugin.plugin  # noqa: F401 - registers what archives name
 from attacks import FIXTURES
 from attacks.canary import Canary
 from attacks.mutations import ODD_TEXT, mutated_bytes, mutated_json, odd_lines
-from attacks.parsers import one_clear_error
+from attacks.parsers import VALID_SHARE, one_clear_error
 from attacks.trials import Attack, Trial, check
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.compat.archives import opened_archive
@@ -300,9 +300,17 @@ def bilms(folder: Path) -> Trial:
 
     def trial(random: Random) -> None:
         original, weights = random.choice(expected)
-        path, is_exact = hostile_model(random, original, folder / "model.zip", hostile_zip)
+        is_valid = random.random() < VALID_SHARE
+        if is_valid:
+            path, is_exact = folder / "model.zip", True
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+                for name, data in original.items():
+                    file.writestr(name, data)
+        else:
+            path, is_exact = hostile_model(random, original, folder / "model.zip", hostile_zip)
         before = set(folder.rglob("*"))
-        with one_clear_error(str(path), str(cache)), canary.only_writes_in(cache):
+        clear_error = one_clear_error(str(path), str(cache), is_valid=is_valid)
+        with clear_error, canary.only_writes_in(cache):
             bilm = BiLM.from_files(path)
             found = bilm.state_dict()
             for name, tensor in found.items() if is_exact else ():

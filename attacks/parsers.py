@@ -1,7 +1,8 @@
 """
 Files and JSON of strangers: each is read correctly, or refused with one clear error.
 
-What was accepted is checked too, against a second reading that is written here.
+What was accepted is checked too, against a second reading that is written here. Some files are valid, and
+must be accepted.
 """
 
 import gzip
@@ -32,15 +33,20 @@ from elmo_plugin.errors import ConfigurationError
 
 PROMISE = "files of strangers are read correctly, or refused with one clear error"
 MAX_MESSAGE_LENGTH = 10_000
+VALID_SHARE = 0.1  # of trials
 
 
 @contextmanager
-def one_clear_error(*names: str) -> Iterator[None]:
-    """Accept a `ConfigurationError` whose message can be printed and contains one of the names."""
+def one_clear_error(*names: str, is_valid: bool = False) -> Iterator[None]:
+    """
+    Accept a `ConfigurationError` whose message can be printed and contains one of the names; none for what
+    is valid.
+    """
     try:
         yield
     except ConfigurationError as error:
         message = str(error)
+        check(f"no error: {message}", not is_valid)
         check("a message that can be printed", bool(message.strip()) and _is_printable(message))
         check(
             f"at most {MAX_MESSAGE_LENGTH} characters: {message[:200]}",
@@ -56,6 +62,10 @@ def _is_printable(message: str) -> bool:
     return all(character.isprintable() or character == "\n" for character in message)
 
 
+def _is_valid(random: Random) -> bool:
+    return random.random() < VALID_SHARE
+
+
 def _written(random: Random, path: Path, value: Any) -> None:
     """Write a mutated JSON value, or the value with mutated bytes."""
     if random.random() < 0.7:
@@ -67,12 +77,17 @@ def _written(random: Random, path: Path, value: Any) -> None:
 def options(folder: Path) -> Trial:
     """`BiLMOptions.from_file`, with the options of both kinds of models."""
     path = folder / "options.json"
-    files = [FIXTURES / "bilm/tiny/options.json", FIXTURES / "bilm/many_langs/both/config.json"]
-    values = [json.loads(file.read_text()) for file in files]
+    models = [FIXTURES / "bilm/tiny", FIXTURES / "bilm/many_langs/both"]
+    # Those of ELMoForManyLangs with its dictionaries.
+    values = [BiLM.from_files(model).options.to_dict() for model in models]
 
     def trial(random: Random) -> None:
-        _written(random, path, random.choice(values))
-        with one_clear_error(str(path)):
+        value, is_valid = random.choice(values), _is_valid(random)
+        if is_valid:
+            path.write_text(json.dumps(value))
+        else:
+            _written(random, path, value)
+        with one_clear_error(str(path), is_valid=is_valid):
             found = BiLMOptions.from_file(path)
             check(
                 "options that equal what they are saved as",
@@ -90,13 +105,15 @@ def vocabulary(folder: Path) -> Trial:
     counted = "".join(f"{word} {100 - place}\n" for place, word in enumerate(words)).encode()
 
     def trial(random: Random) -> None:
-        data = mutated_bytes(random, random.choice([plain, counted]))
-        if random.random() < 0.2:
+        data, is_valid = random.choice([plain, counted]), _is_valid(random)
+        if not is_valid:
+            data = mutated_bytes(random, data)
+        if not is_valid and random.random() < 0.2:
             data = "".join(f"{word}\n" for word in SPECIALS).encode() + odd_lines(random).encode(
                 "utf-8", "surrogatepass"
             )
         path.write_bytes(data)
-        with one_clear_error(str(path)):
+        with one_clear_error(str(path), is_valid=is_valid):
             found = LMVocabulary.from_file(path)
             check("the three marks", found.words[:3] == list(SPECIALS))
             check("each word once", len(set(found.words)) == len(found))
@@ -113,16 +130,18 @@ def text(folder: Path) -> Trial:
     """Sentences of text files, plain and compressed, in both ways to treat blank lines."""
 
     def trial(random: Random) -> None:
-        data = odd_lines(random).encode("utf-8", "surrogatepass")
-        if random.random() < 0.3:
+        is_valid = _is_valid(random)
+        lines = "It rains .\nÉté 😀" if is_valid else odd_lines(random)
+        data = lines.encode("utf-8", "surrogatepass")
+        if not is_valid and random.random() < 0.3:
             data = mutated_bytes(random, data)
         is_compressed = random.random() < 0.3
         path = folder / ("text.txt.gz" if is_compressed else "text.txt")
         stored = gzip.compress(data, 1) if is_compressed else data
-        is_damaged = is_compressed and random.random() < 0.5
+        is_damaged = is_compressed and not is_valid and random.random() < 0.5
         path.write_bytes(mutated_bytes(random, stored) if is_damaged else stored)
         reading = random.choice([InputOptions(skip_blank=True), InputOptions(), CORPUS_OPTIONS])
-        with one_clear_error(str(path)):
+        with one_clear_error(str(path), is_valid=is_valid):
             found = [
                 (item.line_index, item.tokens) for item in SentenceSource(path, reading).sentences()
             ]
@@ -144,8 +163,12 @@ def parquet(folder: Path) -> Trial:
     path = folder / "text.parquet"
 
     def trial(random: Random) -> None:
+        is_valid = _is_valid(random)
         values = [_odd_cell(random) for _ in range(random.randint(0, 20))]
-        kind = random.choice(["string", "large_string", "list", "dictionary", "bytes", "number"])
+        kinds = ["string", "large_string", "list", "dictionary", "bytes", "number"]
+        if is_valid:
+            values, kinds = ["It rains .", "Été 😀"] * 5, kinds[:4]
+        kind = random.choice(kinds)
         is_list = kind == "list"
         if kind == "bytes":
             array = pyarrow.array([value.encode() for value in values], pyarrow.binary())
@@ -159,14 +182,15 @@ def parquet(folder: Path) -> Trial:
             types = {"string": pyarrow.string(), "large_string": pyarrow.large_string()}
             array = pyarrow.array(values, types.get(kind, pyarrow.string()))
             array = array.dictionary_encode() if kind == "dictionary" else array
-        table = pyarrow.table({random.choice(["sentence", "sentence", "text"]): array})
+        columns = ["sentence"] if is_valid else ["sentence", "sentence", "text"]
+        table = pyarrow.table({random.choice(columns): array})
         pyarrow_parquet.write_table(
             table, path, compression=random.choice(["snappy", "gzip", "none"]), row_group_size=7
         )
-        is_damaged = random.random() < 0.4
+        is_damaged = not is_valid and random.random() < 0.4
         if is_damaged:
             path.write_bytes(mutated_bytes(random, path.read_bytes()))
-        with one_clear_error(str(path)):
+        with one_clear_error(str(path), is_valid=is_valid):
             reading = InputOptions(skip_blank=True)
             found = [
                 (item.line_index, item.tokens) for item in SentenceSource(path, reading).sentences()
@@ -208,9 +232,12 @@ def task_files(folder: Path) -> Trial:
 
     def trial(random: Random) -> None:
         original, reader = random.choice(readers)
-        path = folder / original.name
-        _write_task_file(random, original.read_bytes(), path)
-        with one_clear_error(str(path)):
+        path, is_valid = folder / original.name, _is_valid(random)
+        if is_valid:
+            path.write_bytes(original.read_bytes())
+        else:
+            _write_task_file(random, original.read_bytes(), path)
+        with one_clear_error(str(path), is_valid=is_valid):
             instances = list(reader.read(path))
             check("an instance", bool(instances))
             batch = Batch(instances)
@@ -268,16 +295,16 @@ def weights(folder: Path) -> Trial:
     expected = {name: value.detach().numpy() for name, value in plain.named_parameters()}
 
     def trial(random: Random) -> None:
-        is_exact = True
-        if random.random() < 0.4:
+        is_exact, is_valid = True, _is_valid(random)
+        if not is_valid and random.random() < 0.4:
             path.write_bytes(mutated_bytes(random, original))
             is_exact = False
         else:
             path.write_bytes(original)
             with h5py.File(path, "r+") as file:
-                for name in random.sample(names, random.randint(1, 2)):
+                for name in () if is_valid else random.sample(names, random.randint(1, 2)):
                     is_exact &= _mutate_dataset(random, file, name, arrays[name], secret)
-        with one_clear_error(str(path)):
+        with one_clear_error(str(path), is_valid=is_valid):
             found = BiLM.from_files(options_file, path)
             with h5py.File(path, "r") as file:
                 check("an error for data of another file", not _refers_elsewhere(file, names))

@@ -37,12 +37,10 @@ from elmo_plugin.serving.answers import EXAMPLE, ServedModel, WordsInContext
 from elmo_plugin.serving.app import make_app
 from elmo_plugin.serving.options import Limits
 from elmo_plugin.serving.server import bound_socket, server_of
+from tests.closeness import assert_accurate
 from tests.tasks.task_testing import texts_and_numbers
 
 LIMITS = Limits(max_body=4000, max_tokens=60, timeout=1.0)
-# Documented, of vectors of sentences in any batch: `ElmoEmbedder`. What small models compute of them differs
-# less.
-BATCH_ACCURACY = 1e-5
 ADDRESS = b"127.0.0.1:8000"
 KEEP_ALIVE = 1.0  # seconds that a connection may be idle, for a `timeout` of a second
 
@@ -74,10 +72,10 @@ def lines_of(task: str) -> List[str]:
 
 
 def check_same(found: Any, expected: Any) -> None:
-    """Check the texts of two answers, and that their numbers are as near as those of any batch."""
+    """Check the texts of two answers, and their numbers, which of small models differ less than vectors."""
     (texts, numbers), (expected_texts, expected_numbers) = map(texts_and_numbers, (found, expected))
     check(f"{expected_texts}, found {texts}", texts == expected_texts)
-    numpy.testing.assert_allclose(numbers, expected_numbers, rtol=0, atol=BATCH_ACCURACY)
+    assert_accurate(numbers, expected_numbers)
 
 
 def check_error(answer: Any) -> None:

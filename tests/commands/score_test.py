@@ -91,7 +91,7 @@ def test_a_file_has_the_same_as_json_lines(run: Run, scorer: SentenceScorer) -> 
     for content, line in zip(found, LINES, strict=True):
         expected = scorer.score_sentence(line.split()).as_json(with_words=True)
         assert content.keys() == {"line", *expected}
-        assert content["tokens"] == line.split()
+        assert content["tokens"] == [word["word"] for word in content["words"]] == line.split()
         for word, other in zip(content["words"], expected["words"], strict=True):
             assert word == pytest.approx(other, rel=0, abs=DOCUMENTED_ACCURACY)
     run("--output", "short.jsonl")
