@@ -131,8 +131,8 @@ def text(folder: Path) -> Trial:
 
     def trial(random: Random) -> None:
         is_valid = _is_valid(random)
-        lines = "It rains .\nÉté 😀" if is_valid else odd_lines(random)
-        data = lines.encode("utf-8", "surrogatepass")
+        content = "It rains .\nÉté 😀" if is_valid else odd_lines(random)
+        data = content.encode("utf-8", "surrogatepass")
         if not is_valid and random.random() < 0.3:
             data = mutated_bytes(random, data)
         is_compressed = random.random() < 0.3
