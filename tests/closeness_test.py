@@ -9,7 +9,7 @@ import torch
 from scripts import test_margins
 from scripts.test_margins import Comparison, near_their_limit
 from tests import conftest
-from tests.closeness import SPACINGS, assert_close, largest_difference
+from tests.closeness import SPACINGS, assert_close, assert_share, largest_difference
 
 
 @pytest.fixture
@@ -117,6 +117,16 @@ def test_margins_are_collected_from_each_setting(
     printed = capfd.readouterr().out
     assert "== ATEN_CPU_CAPABILITY=default --threads 2\n" in printed
     assert "8 comparisons in 1 settings.\n" in printed
+
+
+def test_a_share_may_differ_by_less_than_five_standard_deviations() -> None:
+    # The share of 10,000 draws of probability 0.1 has a standard deviation of 0.003.
+    draws = torch.arange(10_000)
+    for num_true in (851, 1149):
+        assert_share(draws < num_true, 0.1)
+    for num_true in (849, 1151):
+        with pytest.raises(AssertionError):
+            assert_share(draws < num_true, 0.1)
 
 
 def test_other_seeds_draw_other_numbers_that_can_be_repeated(
