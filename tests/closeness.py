@@ -107,6 +107,7 @@ def assert_share(is_drawn: Tensor, probability: float) -> None:
     than five standard deviations of such a share.
     """
     deviation = math.sqrt(probability * (1 - probability) / is_drawn.numel())
+    assert 5 * deviation < min(probability, 1 - probability), "too few draws: no share would fail"
     assert abs(float(is_drawn.double().mean()) - probability) < 5 * deviation
 
 

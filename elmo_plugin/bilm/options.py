@@ -324,13 +324,18 @@ class _Reader:
             return are_sizes and len(pair) == 2 and pair[0] <= max_width
 
         expected = (
-            f"a non-empty list of [width, count] pairs of integers from 1 to {MAX_SIZE:,}, no width over "
-            f"max_characters_per_token ({max_width})"
+            "a non-empty list of [width, count] pairs of positive integers, no width over "
+            f"max_characters_per_token ({max_width}), and at most {MAX_SIZE:,} filters in all"
         )
         pairs = self.value(
             key,
             expected,
-            lambda value: isinstance(value, list) and value != [] and all(map(is_filter, value)),
+            lambda value: (
+                isinstance(value, list)
+                and value != []
+                and all(map(is_filter, value))
+                and sum(count for _, count in value) <= MAX_SIZE
+            ),
         )
         return tuple((width, count) for width, count in pairs)
 

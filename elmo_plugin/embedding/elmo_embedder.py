@@ -1,7 +1,6 @@
 """Compute the vectors of every layer for sentences, as arrays."""
 
 import hashlib
-import json
 import secrets
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -104,8 +103,7 @@ class ElmoEmbedder:
         """
         bilm = self.elmo_bilm
         weights = bilm.weights_sha256 or secrets.token_hex()
-        options = json.dumps(bilm.options.to_dict(), sort_keys=True)
-        return hashlib.sha256(f"{options} {weights}".encode()).hexdigest()
+        return hashlib.sha256(f"{bilm.options} {weights}".encode()).hexdigest()
 
     def get_output_dim(self) -> int:
         """Width of a layer, both directions together."""

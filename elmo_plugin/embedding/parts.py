@@ -226,8 +226,9 @@ class PartialOutput:
     def __init__(self, output: FileName) -> None:
         self.output = Path(os.path.abspath(output))  # workers run in other folders
         if self.output.is_symlink():
-            self.output = self.output.resolve()  # what the link points to is replaced
+            output = self.output = self.output.resolve()  # what the link points to is replaced
         self.folder = self.output.with_name(self.output.name + PARTIAL)
+        self.name = f"{Path(output)}{PARTIAL}"  # in errors: relative if `output` is
         self._run_file = self.folder / _RUN_NAME
 
     def check(self, overwrite: bool, resume: bool) -> None:
@@ -242,8 +243,8 @@ class PartialOutput:
         is_own = all(name.startswith((LOCK_NAME, f".{_RUN_NAME}")) for name in names)
         if _RUN_NAME not in names and not is_own:
             raise ConfigurationError(
-                f"output: {self.folder} was not made by this command, expected no such path: the command "
-                "keeps unfinished output there. Remove it, or give another output."
+                f"output: {self.name} was not made by this command, expected no such path: the command keeps "
+                "unfinished output there. Remove it, or give another output."
             )
         if overwrite:
             return
@@ -251,7 +252,7 @@ class PartialOutput:
         if num_parts and not resume:
             parts = "1 part" if num_parts == 1 else f"{num_parts:,} parts"
             raise ConfigurationError(
-                f"output: {self.folder} holds {parts} of a run that was interrupted. Continue it "
+                f"output: {self.name} holds {parts} of a run that was interrupted. Continue it "
                 "with --resume (resume=True), or start again with --overwrite."
             )
         self.interrupted_run()  # fails here if it is damaged
@@ -282,7 +283,7 @@ class PartialOutput:
             return Run(dict(run["settings"]), run["overwrite"] is True)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
-                f"{self.folder}/{_RUN_NAME}: cannot be read ({error}). Give --overwrite to start again."
+                f"{self.name}/{_RUN_NAME}: cannot be read ({error}). Give --overwrite to start again."
             ) from error
 
     @property

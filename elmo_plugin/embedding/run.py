@@ -198,9 +198,7 @@ class EmbeddingRun:
         folder = self._partial.parts_folder
         if not folder.num_parts:
             return []
-        check_same_settings(
-            self._partial.interrupted_run().settings, settings, str(self._partial.folder)
-        )
+        check_same_settings(self._partial.interrupted_run().settings, settings, self._partial.name)
         logger.info("Comparing %d finished parts with their checksums.", folder.num_parts)
         return folder.intact_parts()
 
@@ -264,7 +262,7 @@ class EmbeddingRun:
         num_kept = self._partial.parts_folder.num_parts if resumable else 0
         if num_kept:
             kept = "1 part is kept" if num_kept == 1 else f"{num_kept:,} parts are kept"
-            outcome = f"{kept} in {self._partial.folder}: continue with --resume"
+            outcome = f"{kept} in {self._partial.name}: continue with --resume"
         else:
             self._partial.remove()
             outcome = "no part is kept"

@@ -125,7 +125,6 @@ def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
         path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PARTIAL_SUFFIX}")
         for path in (*targets, targets[-1])
     ]
-    num_replaced = 0
     for path in targets:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -139,9 +138,8 @@ def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
             os.replace(targets[-1], previous)  # until another one is replaced
         for partial_file, path in zip(partial_files, targets):
             os.replace(partial_file, path)
-            num_replaced += 1
     except BaseException:
-        if num_replaced == 0 and previous.exists():
+        if partial_files[0].exists() and previous.exists():  # none was replaced
             os.replace(previous, targets[-1])
         raise
     finally:

@@ -329,7 +329,7 @@ class Elmo(torch.nn.Module):
         bilm = self._elmo_lstm
         frozen = self.frozen_bilm
         if frozen is None:
-            return bilm(character_ids, word_ids)
+            return bilm(character_ids) if isinstance(bilm, BiLM) else bilm(character_ids, word_ids)
         states = bilm.carried_states if isinstance(bilm, BiLM) and bilm.stateful else None
         # Prediction alone reads no sentence again.
         return frozen(character_ids, states, keep_sentences=self.training)

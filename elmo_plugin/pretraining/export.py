@@ -153,8 +153,8 @@ def _read_metrics(path: FileName) -> Dict[str, Any]:
     metrics = read_json(path, _METRICS_CONTENT)
     if not isinstance(metrics, dict):
         raise ConfigurationError(
-            f"{path}: found no JSON object, expected {_METRICS_CONTENT}. Correct the path, or move the file "
-            "away from the archive."
+            f"{path}: found no JSON object, expected {_METRICS_CONTENT}. Correct or remove "
+            "the file."
         )
     return metrics
 

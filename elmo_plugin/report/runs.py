@@ -251,11 +251,11 @@ def read_metrics(path: Path, keys: Sequence[str]) -> Dict[str, Any]:
     """Read a file of metrics in the folder of a run. It must contain these keys."""
     again = f"remove {path.parent} to train it again"
     metrics = read_json(path, f"metrics of `allennlp train` (or {again})")
-    missing = [key for key in keys if key not in metrics]
+    missing = [key for key in keys if not isinstance(metrics, dict) or key not in metrics]
     if missing:
         raise ConfigurationError(
-            f"{path}: found no {', '.join(missing)}, expected the metric that the config's "
-            f"trainer.validation_metric names. Correct it, or {again}."
+            f"{path}: found no {', '.join(missing)}, expected the metrics of `allennlp train`, with that "
+            f"which the config's trainer.validation_metric names. Correct it, or {again}."
         )
     return metrics
 

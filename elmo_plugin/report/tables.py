@@ -29,8 +29,6 @@ _FIGURE_SUFFIXES = (".png", ".svg")
 _DOTS_PER_INCH = 150
 
 FAILED = "failed"
-# By which equal differences of scores, each at most 100, may differ.
-_ROUNDING = 4 * numpy.spacing(100.0)
 
 _PART = r"[^/\s\"',;()]+"
 _START_OF_PATH = r"(?<![\w:/.~-])"  # not within a word, a URL or a relative path
@@ -179,10 +177,12 @@ def corrected_p_values(
     by Holm for the number of pairs. Pairs with fewer than three common seeds, or with the same difference in
     all of them, have none, but are counted.
     """
+    # By which equal differences may differ.
+    rounding = 4 * numpy.spacing(scores.abs().max().max())
     p_values: List[Optional[float]] = []
     for first, second in pairs:
         differences = (scores.loc[first] - scores.loc[second]).dropna()
-        varies = len(differences) > 2 and numpy.ptp(differences) > _ROUNDING
+        varies = len(differences) > 2 and numpy.ptp(differences) > rounding
         p_values.append(stats.ttest_1samp(differences, 0.0).pvalue if varies else None)
     corrected = holm([1.0 if p_value is None else p_value for p_value in p_values])
     return [None if old is None else new for old, new in zip(p_values, corrected)]

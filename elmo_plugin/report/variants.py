@@ -94,9 +94,8 @@ class Experiment:
                     f"{self.config_file}: found no {key}, expected one: runs are compared by their score "
                     "on validation data."
                 )
-        metric = self.config["trainer"].get(
-            "validation_metric", "-loss"
-        )  # the default is AllenNLP's
+        # "-loss" is AllenNLP's default.
+        metric = self.config["trainer"].get("validation_metric", "-loss")
         if not isinstance(metric, str) or metric[:1] not in ("+", "-"):
             raise ConfigurationError(
                 f"{self.config_file}: trainer.validation_metric is {metric!r}, expected one metric, with + "

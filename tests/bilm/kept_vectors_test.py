@@ -56,6 +56,8 @@ class TestWordVectors:
             (10, [[1, 2], [2, 3], [3, 1]], [[1, 2], [3]]),
             # When it is full, it starts again with the next batch.
             (3, [[1, 2], [3], [4, 1], [4], [2]], [[1, 2], [3], [4], [2]]),
+            # Of more words than it holds, it keeps none.
+            (3, [[1, 2], [3, 4, 5, 6], [1], [3]], [[1, 2], [3, 4, 5, 6], [3]]),
         ],
     )
     def test_only_unknown_words_are_encoded(

@@ -204,8 +204,8 @@ def change_json(path: Path, changes: Dict[str, Any]) -> None:
         ({"encoder.name": "lstm"}, 'encoder.name is "lstm", expected "elmo"'),
         ({"encoder.dim": 6}, "encoder.dim is 6, expected a width other than encoder.proj"),
         ({"token_embedder.name": "lstm"}, 'name is "lstm", expected "cnn" (LSTMs over chara'),
-        ({"token_embedder.max_characters_per_token": 6}, "is 6, expected an integer of at l"),
-        ({"encoder.n_layers": 10**9}, "is 1000000000, expected an integer from 1 to 1000"),
+        ({"token_embedder.max_characters_per_token": 6}, "is 6, expected an integer from 7 "),
+        ({"encoder.n_layers": 10**9}, "is 1000000000, expected an integer from 1 to 1,000"),
         ({"token_embedder": 3}, "found no token_embedder, expected the sizes"),
     ],
 )

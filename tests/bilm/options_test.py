@@ -98,7 +98,7 @@ def test_bilm_tfs_number_of_characters_in_training_is_accepted() -> None:
         ("char_cnn.filters", [], "is [], expected a non-empty list of"),
         ("char_cnn.filters", [[1, 4], [2]], "is [[1, 4], [2]], expected a non-empty list of"),
         ("char_cnn.filters", [[51, 4]], "no width over max_characters_per_token (50)"),
-        ("char_cnn.filters", [[1, 10**7]], "expected a non-empty list of"),
+        ("char_cnn.filters", [[1, 500_001], [2, 500_000]], "and at most 1,000,000 filters in all"),
         ("char_cnn.filters", [[1, True]], "is [[1, true]], expected a non-empty list of"),
         ("char_cnn.n_characters", 300, "is 300, expected 261 or 262"),
         ("char_cnn.n_highway", -1, "is -1, expected an integer from 0 to 1,000"),

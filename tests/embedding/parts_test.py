@@ -103,6 +103,12 @@ def test_a_worker_of_a_previous_run_cannot_write(partial: PartialOutput) -> None
     assert not resumed.path.exists() and partial.parts_folder.num_parts == 2
 
 
+def test_a_slash_at_the_end_is_not_part_of_the_name() -> None:
+    partial = PartialOutput("out/")
+    assert partial.name == "out.partial"
+    assert partial.folder == Path("out.partial").absolute()
+
+
 def test_a_folder_of_another_program_is_never_removed(partial: PartialOutput) -> None:
     partial.folder.mkdir()
     (partial.folder / "photo.png").touch()

@@ -119,24 +119,33 @@ def test_files_are_synced_before_they_get_their_names(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 def test_files_that_belong_together_are_never_mixed(
-    number: int, monkeypatch: pytest.MonkeyPatch
+    is_done: bool, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """After an interrupt before or after the last one is put aside, or one of the two is replaced."""
     Path("last").write_text("previous")
     calls, replace = itertools.count(1), os.replace
 
     def interrupted(*arguments: Any) -> None:
-        if next(calls) == number:
+        is_interrupted = next(calls) == number
+        if is_done or not is_interrupted:
+            replace(*arguments)
+        if is_interrupted:
             raise KeyboardInterrupt
-        replace(*arguments)
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt), replaced_files("file", "last") as new_files:
         for path in new_files:
             path.write_text("new")
     contents = {path: Path(path).read_text() for path in os.listdir() if path != "folder"}
-    # The last one is put aside, then the files are replaced.
-    were_replaced = number == 3
+    num_done = number if is_done else number - 1
     assert (
-        contents == {"file": "new"} if were_replaced else {"file": "previous", "last": "previous"}
+        contents
+        == {
+            0: {"file": "previous", "last": "previous"},
+            1: {"file": "previous", "last": "previous"},
+            2: {"file": "new"},
+            3: {"file": "new", "last": "new"},
+        }[num_done]
     )

@@ -246,13 +246,16 @@ def test_dropout_applies_to_what_the_task_rnn_reads_in_training(
         dropout=0.5,
         variational_dropout=is_variational,
     )
-    read = text_encoder(text_fields())
-    is_dropped = read.contextualized == 0  # (batch_size, timesteps, WORD_DIM)
-    is_kept = ~is_dropped
-    assert torch.equal(read.contextualized[is_kept], 2 * read.embedded[is_kept])
-    # One draw for each unit of a sentence, or of each word. A sentence without words has none.
-    has_words = read.mask.any(dim=1)
-    assert_share(is_dropped[has_words, 0] if is_variational else is_dropped[read.mask], 0.5)
-    assert bool((is_dropped[0] == is_dropped[0, :1]).all()) is is_variational
+    drawn = []
+    for _ in range(10):
+        read = text_encoder(text_fields())
+        is_dropped = read.contextualized == 0  # (batch_size, timesteps, WORD_DIM)
+        is_kept = ~is_dropped
+        assert torch.equal(read.contextualized[is_kept], 2 * read.embedded[is_kept])
+        # One draw for each unit of a sentence, or of each word. A sentence without words has none.
+        has_words = read.mask.any(dim=1)
+        drawn.append(is_dropped[has_words, 0] if is_variational else is_dropped[read.mask])
+        assert bool((is_dropped[0] == is_dropped[0, :1]).all()) is is_variational
+    assert_share(torch.cat([draws.flatten() for draws in drawn]), 0.5)
     encoded = text_encoder.eval()(text_fields())
     assert torch.equal(encoded.contextualized, encoded.embedded * encoded.mask.unsqueeze(-1))
