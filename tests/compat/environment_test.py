@@ -30,6 +30,18 @@ def pinned_versions() -> Dict[str, str]:
     return dict(line.split("==") for line in lines)
 
 
+def test_the_environment_has_all_that_the_plugin_needs() -> None:
+    """`make demo` installs `requirements.txt`, users the extra `allennlp`."""
+    project = (PROJECT_ROOT / "pyproject.toml").read_text()
+    extra = re.search(r"^allennlp = \[(.*?)^\]", project, flags=re.MULTILINE | re.DOTALL)
+    assert extra is not None
+    needed = set(re.findall(r'"([\w-]+)[<>=]', extra[1]))
+    pinned = re.findall(
+        r"^([\w-]+)==", (PROJECT_ROOT / "requirements.txt").read_text(), re.MULTILINE
+    )
+    assert needed and needed <= set(pinned)
+
+
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Pretend that the pinned versions are installed, but these (`_` for `-`), or none where ''."""
