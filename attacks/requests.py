@@ -4,6 +4,7 @@ it a process endures.
 """
 
 import contextlib
+import functools
 import http.client
 import io
 import json
@@ -340,12 +341,7 @@ class _NotRun:
 
     def __init__(self, command: Any) -> None:
         self.DESCRIPTION, self.USAGE = command.DESCRIPTION, getattr(command, "USAGE", None)
-
-        def run(options: Any) -> None:
-            pass
-
-        run.__annotations__ = command.run.__annotations__
-        self.run = run
+        self.run = functools.wraps(command.run)(lambda options: None)
 
 
 def _words_of_commands() -> List[str]:

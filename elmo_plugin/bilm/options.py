@@ -318,10 +318,12 @@ class _Reader:
 
     def filters(self, key: str, max_width: int) -> Tuple[Tuple[int, int], ...]:
         def is_filter(pair: Any) -> bool:
-            are_sizes = isinstance(pair, list) and all(
-                _is_integer(size, 1, MAX_SIZE) for size in pair
+            return (
+                isinstance(pair, list)
+                and len(pair) == 2
+                and _is_integer(pair[0], 1, max_width)
+                and _is_integer(pair[1], 1, MAX_SIZE)
             )
-            return are_sizes and len(pair) == 2 and pair[0] <= max_width
 
         expected = (
             "a non-empty list of [width, count] pairs of positive integers, no width over "

@@ -3,10 +3,10 @@
 import argparse
 import inspect
 import sys
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from types import SimpleNamespace
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from elmo_plugin.commands.main import LazyParser, declare, needing_allennlp
 from elmo_plugin.errors import needing
@@ -75,7 +75,8 @@ def _declare_report(name: str, parser: argparse.ArgumentParser) -> None:
         function = getattr(import_module(f"elmo_plugin.report.{module}"), function_name)
     options_class = get_type_hints(function)["options"]
 
-    def run(options: options_class) -> None:  # type: ignore[valid-type]
+    @wraps(function)  # which takes the same options
+    def run(options: Any) -> None:
         """Make the report, print the files that it wrote, and exit with an error if runs failed."""
         with needing("report needs matplotlib", "elmo-plugin[report]"):
             import matplotlib  # noqa: F401

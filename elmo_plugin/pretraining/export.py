@@ -153,8 +153,7 @@ def _read_metrics(path: FileName) -> Dict[str, Any]:
     metrics = read_json(path, _METRICS_CONTENT)
     if not isinstance(metrics, dict):
         raise ConfigurationError(
-            f"{path}: found no JSON object, expected {_METRICS_CONTENT}. Correct or remove "
-            "the file."
+            f"{path}: found no JSON object, expected {_METRICS_CONTENT}. Correct or remove the file."
         )
     return metrics
 

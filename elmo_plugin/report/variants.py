@@ -232,7 +232,9 @@ class TaskExperiment(Experiment):
         those that are not rare in the training data: see `vocabulary` in words.libsonnet. `embedding` is the
         key of the embedder of words.
         """
-        found, wanted = ("elmo_known_words", "single_id")[:: 1 if are_pretrained else -1]
+        found, wanted = "elmo_known_words", "single_id"
+        if not are_pretrained:
+            found, wanted = wanted, found
         reader = deepcopy(
             self.config.get("validation_dataset_reader") or self.config["dataset_reader"]
         )

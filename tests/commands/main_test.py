@@ -1,6 +1,7 @@
 """The console script `elmo`: help and errors; and `allennlp elmo`."""
 
 import argparse
+import functools
 import gc
 import os
 import re
@@ -51,8 +52,7 @@ def error_of(words: List[str], capsys: Any) -> str:
 def replace_run(monkeypatch: pytest.MonkeyPatch, command: str, run: Callable[[Any], Any]) -> None:
     """Let a command do something else; the class of its options remains."""
     module = main_module.module_of(command)
-    run.__annotations__ = module.run.__annotations__
-    monkeypatch.setattr(module, "run", run)
+    monkeypatch.setattr(module, "run", functools.wraps(module.run)(run))
 
 
 class TestHelp:
@@ -325,16 +325,17 @@ class TestErrors:
         def interrupt(*arguments: Any) -> None:
             raise KeyboardInterrupt(*filter(None, [advice]))
 
-        expected = advice or "the same command starts again"
-        # While the command runs, and while it is imported.
-        for prog in ("elmo embed", "elmo"):
-            if prog == "elmo":
-                monkeypatch.setattr(main_module, "module_of", interrupt)
-            else:
-                replace_run(monkeypatch, "embed", interrupt)
+        def assert_interrupted(prog: str) -> None:
             with pytest.raises(SystemExit, match="130"):
                 main(["embed", "in.txt", "o.npy", "--top", *MODEL])
+            expected = advice or "the same command starts again"
             assert capsys.readouterr().err == f"{prog}: interrupted; {expected}\n"
+
+        replace_run(monkeypatch, "embed", interrupt)
+        assert_interrupted("elmo embed")
+        # While the command is imported.
+        monkeypatch.setattr(main_module, "module_of", interrupt)
+        assert_interrupted("elmo")
 
     def test_sigterm_ends_a_command_as_ctrl_c_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
         replace_run(monkeypatch, "embed", lambda options: os.kill(os.getpid(), signal.SIGTERM))

@@ -19,11 +19,11 @@ from elmo_plugin.compat.environment import (
 PROJECT_ROOT = Path(__file__).parents[2]
 
 
-def pinned_versions() -> Dict[str, str]:
-    """What requirements*.txt pin: package to version."""
+def pinned_versions(files: str = "requirements*.txt") -> Dict[str, str]:
+    """What these files pin: package to version."""
     lines = [
         line
-        for file in PROJECT_ROOT.glob("requirements*.txt")
+        for file in PROJECT_ROOT.glob(files)
         for line in file.read_text().splitlines()
         if "==" in line and not line.startswith("#")
     ]
@@ -36,10 +36,7 @@ def test_the_environment_has_all_that_the_plugin_needs() -> None:
     extra = re.search(r"^allennlp = \[(.*?)^\]", project, flags=re.MULTILINE | re.DOTALL)
     assert extra is not None
     needed = set(re.findall(r'"([\w-]+)[<>=]', extra[1]))
-    pinned = re.findall(
-        r"^([\w-]+)==", (PROJECT_ROOT / "requirements.txt").read_text(), re.MULTILINE
-    )
-    assert needed and needed <= set(pinned)
+    assert needed and needed <= pinned_versions("requirements.txt").keys()
 
 
 @pytest.fixture

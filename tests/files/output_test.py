@@ -139,13 +139,7 @@ def test_files_that_belong_together_are_never_mixed(
         for path in new_files:
             path.write_text("new")
     contents = {path: Path(path).read_text() for path in os.listdir() if path != "folder"}
-    num_done = number if is_done else number - 1
-    assert (
-        contents
-        == {
-            0: {"file": "previous", "last": "previous"},
-            1: {"file": "previous", "last": "previous"},
-            2: {"file": "new"},
-            3: {"file": "new", "last": "new"},
-        }[num_done]
-    )
+    previous = {"file": "previous", "last": "previous"}
+    # After none, one, two and three of these steps.
+    expected = [previous, previous, {"file": "new"}, {"file": "new", "last": "new"}]
+    assert contents == expected[number if is_done else number - 1]

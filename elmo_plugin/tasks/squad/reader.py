@@ -241,16 +241,14 @@ class SquadReader(TaskReader):
                 f"{file_path}: {found}, expected {_SHAPE}. Correct the file, or give the path of such a file."
             ) from error
         for article_number, article in enumerate(content.data):
+            article_place = f"{file_path}, data[{article_number}]"
             for paragraph_number, paragraph in enumerate(article.paragraphs):
                 for number, question in enumerate(paragraph.qas):
-                    position = (
-                        f"data[{article_number}], paragraphs[{paragraph_number}], qas[{number}]"
-                    )
                     id_ = question.get("id") if isinstance(question, dict) else None
                     name = f" (id {id_})" if isinstance(id_, str) else ""
-                    place = f"{file_path}, {position}{name}"
-                    article_name = f"{file_path}, data[{article_number}]"
-                    yield place, SquadRecord(article_name, paragraph.context, question)
+                    position = f"paragraphs[{paragraph_number}], qas[{number}]{name}"
+                    record = SquadRecord(article_place, paragraph.context, question)
+                    yield f"{article_place}, {position}", record
 
     def _instances(self, record: SquadRecord, counts: Counter) -> Iterable[Instance]:
         text = record.passage
