@@ -76,6 +76,8 @@ class NeighborsOptions(Options):
                 f"found {found}, expected one of them. Give --word to compare the occurrences of a word, or "
                 "--pool to compare whole sentences."
             )
+        if self.ignore_case and self.word is None:
+            raise ConfigurationError("--ignore-case is given without --word. Leave it out.")
         super().__post_init__()
         self.files.check()
 

@@ -86,6 +86,8 @@ class ScoreOptions(Options):
             )
         if self.output is not None and self.output != STANDARD_STREAM:
             check_output_file(self.output, self.overwrite, "--output")
+        elif self.overwrite:
+            raise ConfigurationError("--overwrite is given without --output FILE. Leave it out.")
 
 
 def run(options: ScoreOptions) -> None:

@@ -376,6 +376,7 @@ def _index_json(index: Dict[str, str]) -> str:
     if len(text) > MAX_INDEX_BYTES:
         raise ConfigurationError(
             f"sentence_to_index takes {len(text):,} bytes, expected at most {MAX_INDEX_BYTES:,}, the limit "
-            "of a string in HDF5. Give --forget-sentences (forget_sentences=True), or split the input."
+            "of a string in HDF5. Give --forget-sentences (forget_sentences=True), with --resume to keep "
+            "what is embedded, or split the input."
         )
     return text

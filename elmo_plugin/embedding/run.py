@@ -7,6 +7,7 @@ import logging
 import sys
 from contextlib import closing
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Union
 
@@ -32,6 +33,7 @@ from elmo_plugin.embedding.parts import (
 )
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import (
+    SPACY,
     InputOptions,
     SentenceSource,
     check_not_read,
@@ -49,6 +51,9 @@ SENTENCES_PER_PART = 2048
 BYTES_PER_PART = 2**27  # of vectors
 
 MAX_ERRORS_SHOWN = 10
+
+# Settings of which the output depends, but not its parts: a run may be resumed with others.
+_OF_OUTPUT_ONLY = ("forget_sentences", "use_sentence_keys")
 
 # What the user can do about a file that cannot be written.
 _ADVICE = {
@@ -198,7 +203,9 @@ class EmbeddingRun:
         folder = self._partial.parts_folder
         if not folder.num_parts:
             return []
-        check_same_settings(self._partial.interrupted_run().settings, settings, self._partial.name)
+        interrupted = self._partial.interrupted_run().settings
+        interrupted.update((name, settings[name]) for name in _OF_OUTPUT_ONLY)
+        check_same_settings(interrupted, settings, self._partial.name)
         logger.info("Comparing %d finished parts with their checksums.", folder.num_parts)
         return folder.intact_parts()
 
@@ -320,6 +327,8 @@ class EmbeddingRun:
             "pool": layers.pool,
             "precision": embedder.elmo_bilm.precision,
             **asdict(self._input_options),
+            # Versions can split sentences in different ways.
+            "spaCy": version("spacy") if self._input_options.tokenizer == SPACY else None,
             "stateful": embedder.stateful,
             "sentences_per_part": self._sentences_per_part,
             "biLM": embedder.checksum,

@@ -362,9 +362,9 @@ def find_sources(
     inputs : `str`, `PathLike`, open file, or several of them
         Each is one of:
         - a source of `SentenceSource`;
-        - a folder: its files are read, except those in subfolders and those whose names begin with `.` or
-          `_`;
+        - a folder: its files are read, except those in subfolders;
         - a pattern such as `texts/*.gz`, in which `**` matches folders at any depth.
+        Folders and patterns leave out files whose names begin with `.` or `_`.
     output : `str` or `PathLike`, optional
         The output of the run. Folders and patterns leave out this path and `OUTPUT.partial`.
 
@@ -400,7 +400,7 @@ def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:
     if path.exists() and not path.is_dir():
         return [one_input]
     if path.is_dir():
-        files = [file for file in path.iterdir() if not file.name.startswith(_NOT_DATA)]
+        files = list(path.iterdir())
         reason = f"the folder {one_input} holds no files"
     else:
         files = [Path(name) for name in glob.glob(one_input, recursive=True)]
@@ -411,7 +411,9 @@ def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:
     names = [
         str(file)
         for file in files
-        if file.is_file() and not any(Path(os.path.abspath(file)).is_relative_to(o) for o in own)
+        if file.is_file()
+        and not file.name.startswith(_NOT_DATA)
+        and not any(Path(os.path.abspath(file)).is_relative_to(o) for o in own)
     ]
     if not names:
         raise ConfigurationError(

@@ -19,7 +19,7 @@ from elmo_plugin.pretraining.starting_point import load_start
 from elmo_plugin.report.probes import check_model_is_named
 from elmo_plugin.report.runs import METRICS_NAME, RunOptions, read_metrics, train
 from elmo_plugin.report.tables import FAILED, Part, Report, check_option, settings_of, write_report
-from elmo_plugin.report.variants import Experiment, check_name, for_file_names
+from elmo_plugin.report.variants import Experiment, check_file_name_part, for_file_names
 
 CALLBACK = "elmo_validate_first"
 
@@ -82,7 +82,7 @@ class PerplexityOptions(RunOptions):
         check_model_is_named(self.model)
         names = [text.name for text in self.text]
         for text in self.text:
-            check_name("--text", text.name)
+            check_file_name_part("--text", text.name)
         for flag, found in (
             ("--text", names),
             ("--model", [for_file_names(name) for name in self.model]),

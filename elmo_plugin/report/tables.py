@@ -1,6 +1,7 @@
 """Tables of results: Markdown for readers, CSV for spreadsheets, JSON for programs; and their settings."""
 
 import json
+import os
 import platform
 import re
 import shlex
@@ -56,8 +57,16 @@ class ReportOptions(Options):
         are_seeds = len(set(seeds)) == len(seeds) > 0 and all(0 <= seed < 2**32 for seed in seeds)
         expected = f"one or more numbers from 0 to {2**32 - 1}, each once"
         check_option("--seeds", list(seeds), are_seeds, expected)
-        is_folder = Path(self.output).is_dir() or not Path(self.output).exists()
-        check_option("--output", f"the file {self.output}", is_folder, "a folder for the results")
+        check_results_folder(self.output)
+
+
+def check_results_folder(folder: str) -> None:
+    """Raise `ConfigurationError` unless the folder of `--output` can be written, or made."""
+    path = Path(folder).absolute()
+    existing = next(one for one in (path, *path.parents) if one.exists())
+    is_writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    expected = f"a folder for the results: {existing} is no folder that can be written"
+    check_option("--output", folder, is_writable, expected)
 
 
 class Part(NamedTuple):

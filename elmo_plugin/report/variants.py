@@ -6,7 +6,7 @@ import re
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from allennlp.common import Params
 from allennlp.common.params import with_overrides
@@ -87,7 +87,7 @@ class Experiment:
         self.model: Dict[str, Any] = self.config.get("model") or {}
         self.task = str(self.model.get("type", "")).removeprefix("elmo_")
         self.name = name or self.task or Path(config_file).stem
-        check_name("--name", self.name)
+        check_file_name_part("--name", self.name)
         for key in ("validation_data_path", "trainer"):
             if not self.config.get(key):
                 raise ConfigurationError(
@@ -192,15 +192,16 @@ class TaskExperiment(Experiment):
             changes.update(dict.fromkeys(given))
             # What starts at random is trained, also where word vectors stay as they are.
             changes.update({f"{key.rpartition('.')[0]}.trainable": True for key in given})
-            for key in given:
-                changes.update(self._vocabulary_changes(key.rpartition(".")[0], False))
+            changes.update(
+                self._vocabulary_changes([key.rpartition(".")[0] for key in given], False)
+            )
             if given:
                 name.append("vectors_none")
         elif variant.word_vectors is not None:
             embedding = self._word_embedding()
             changes[f"{embedding}.pretrained_file"] = variant.word_vectors
             changes[f"{embedding}.embedding_dim"] = width_of_vectors(variant.word_vectors)
-            changes.update(self._vocabulary_changes(embedding, True))
+            changes.update(self._vocabulary_changes([embedding], True))
             name.append(f"vectors_{for_file_names(Path(variant.word_vectors).stem)}")
         last_layer = variant.last_layer_only
         if last_layer is not None and last_layer != self.elmo.get("top_layer_only", False):
@@ -226,31 +227,35 @@ class TaskExperiment(Experiment):
                 name.append(f"batches_{variant.batches_per_epoch}")
         return self.run("-".join(name), changes, seed)
 
-    def _vocabulary_changes(self, embedding: str, are_pretrained: bool) -> Dict[str, Any]:
+    def _vocabulary_changes(
+        self, embeddings: Sequence[str], are_pretrained: bool
+    ) -> Dict[str, Any]:
         """
         Return the changes after which all words have vectors of their own, if these are pretrained, or else
-        those that are not rare in the training data: see `vocabulary` in words.libsonnet. `embedding` is the
-        key of the embedder of words.
+        those that are not rare in the training data: see `vocabulary` in words.libsonnet. `embeddings` are
+        the keys of the embedders of words.
         """
         found, wanted = "elmo_known_words", "single_id"
         if not are_pretrained:
             found, wanted = wanted, found
-        reader = deepcopy(
-            self.config.get("validation_dataset_reader") or self.config["dataset_reader"]
-        )
+        given = self.config.get("validation_dataset_reader") or self.config["dataset_reader"]
+        reader = deepcopy(given)
         indexers = reader.get("reader", reader).get("token_indexers") or {}
-        indexer = indexers.get(embedding.rpartition(".")[2])
         vocabulary = self.config.get("vocabulary") or {}
-        # Others are not as those of words.libsonnet: they may not count words, or have their own rules.
-        if not isinstance(indexer, dict) or indexer.get("type") != found or "type" in vocabulary:
-            return {}
-        indexer["type"] = wanted
-        namespace = indexer.get("namespace", "tokens")
         min_counts = dict(vocabulary.get("min_count") or {})
-        if not are_pretrained:
-            min_counts.setdefault(namespace, _MIN_COUNT)
-        elif min_counts.get(namespace) == _MIN_COUNT:
-            del min_counts[namespace]
+        for embedding in embeddings:
+            indexer = indexers.get(embedding.rpartition(".")[2])
+            # Others are not as those of words.libsonnet: they may not count words, or have their own rules.
+            if not isinstance(indexer, dict) or indexer.get("type") != found:
+                continue
+            indexer["type"] = wanted
+            namespace = indexer.get("namespace", "tokens")
+            if not are_pretrained:
+                min_counts.setdefault(namespace, _MIN_COUNT)
+            elif min_counts.get(namespace) == _MIN_COUNT:
+                del min_counts[namespace]
+        if reader == given or "type" in vocabulary:
+            return {}
         vocabulary = {**vocabulary, "min_count": min_counts}
         return {"validation_dataset_reader": reader, "vocabulary": vocabulary}
 
@@ -278,7 +283,7 @@ class TaskExperiment(Experiment):
         return {**regularizer, "regexes": [[_MIX_PARAMETERS, {"type": "l2", "alpha": l2}], *others]}
 
 
-def check_name(flag: str, name: str) -> None:
+def check_file_name_part(flag: str, name: str) -> None:
     """Raise an error if the name cannot be a part of file names."""
     if re.fullmatch(r"\w[\w.-]*", name) is None:
         raise ConfigurationError(

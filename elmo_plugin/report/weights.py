@@ -13,7 +13,14 @@ from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.model_mixes import mixes_in
 from elmo_plugin.report.figures import draw_weights
-from elmo_plugin.report.tables import Part, Report, check_option, settings_of, write_report
+from elmo_plugin.report.tables import (
+    Part,
+    Report,
+    check_option,
+    check_results_folder,
+    settings_of,
+    write_report,
+)
 
 _TITLE = "Which layers tasks learn to use"
 _NOTE = (
@@ -59,6 +66,10 @@ class WeightsOptions(Options):
         metavar="PACKAGE",
         repeat=True,
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_results_folder(self.output)
 
 
 def compare_weights(options: WeightsOptions) -> Report:

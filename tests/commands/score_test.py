@@ -2,7 +2,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import pytest
 
@@ -125,6 +125,12 @@ class TestBest:
         ):
             run("--best", "2", "--output", "best.jsonl")
         assert os.listdir() == ["in.txt"]
+
+
+@pytest.mark.parametrize("output", [(), ("--output", "-")])
+def test_without_a_file_there_is_nothing_to_replace(run: Run, output: Sequence[str]) -> None:
+    with pytest.raises(ConfigurationError, match="--overwrite is given without --output FILE"):
+        run("--overwrite", *output)
 
 
 def test_an_invalid_sentence_leaves_the_previous_output(run: Run) -> None:

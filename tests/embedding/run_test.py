@@ -561,7 +561,6 @@ class TestResume:
             ({"layers": "top"}, "layers was 'all', now 'top'"),
             ({"pool": "max"}, "pool was None, now 'max'"),
             ({"tokenizer": "spacy"}, "tokenizer was 'whitespace', now 'spacy'"),
-            ({"forget_sentences": True}, "forget_sentences was False, now True"),
         ]:
             with pytest.raises(ConfigurationError, match=f"out.partial was made with.*{match}"):
                 embed(embedder, resume=True, **options)
@@ -576,6 +575,19 @@ class TestResume:
             embed(QuickEmbedder(FrozenBiLM.from_files(*bilm_files)), resume=True)
         embed(QuickEmbedder(other_kernel), resume=True, batch_size=3)
         check_output(embedder)
+
+    def test_what_only_the_output_depends_on_can_be_changed(
+        self, embedder: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("elmo_plugin.embedding.formats.MAX_INDEX_BYTES", 10)
+            with pytest.raises(ConfigurationError, match=r"--forget-sentences .*with --resume"):
+                embed(embedder)
+            embedder.embedded.clear()
+            embed(embedder, resume=True, forget_sentences=True)
+        assert embedder.embedded == []
+        with h5py.File("out") as file:
+            assert set(file) == set(map(str, range(len(LINES))))
 
     def test_another_copy_of_a_model_is_taken_for_the_same(
         self, bilm_files: BiLMFiles, folder: Path

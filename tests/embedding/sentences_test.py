@@ -289,6 +289,8 @@ class TestFinding:
             (Path("texts/b.txt"), ["texts/b.txt"]),
             ("texts", ["texts/a.gz", "texts/b.txt"]),
             ("texts/*.txt", ["texts/b.txt"]),
+            ("texts/*", ["texts/a.gz", "texts/b.txt"]),
+            ("texts/_SUCCESS", ["texts/_SUCCESS"]),
             ("texts/**/*.txt", ["texts/b.txt", "texts/in/c.txt"]),
             (["d.txt", "texts/b.txt", "d.txt"], ["d.txt", "texts/b.txt"]),
             (["texts", "texts/*.txt"], ["texts/a.gz", "texts/b.txt"]),

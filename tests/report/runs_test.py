@@ -157,7 +157,11 @@ class TestTrain:
             ({"seeds": ()}, r"--seeds: found \[\], expected one or more"),
             ({"seeds": (1, 2, 1)}, r"--seeds: found \[1, 2, 1\], expected .* each once"),
             ({"jobs": 0}, "jobs is 0, expected a positive whole number"),
-            ({"output": __file__}, "--output: found the file .*runs_test.py, expected a folder"),
+            (
+                {"output": __file__},
+                "--output: found .*runs_test.py, expected a folder for the results",
+            ),
+            ({"output": f"{__file__}/results"}, r"runs_test\.py is no folder that can be written"),
         ],
     )
     def test_invalid_options(self, changes: Dict[str, Any], match: str, options: Options) -> None:
@@ -322,6 +326,22 @@ class TestRunFolder:
         monkeypatch.setattr(model_files, "PRETRAINED_FOLDER", models)
         folder.check()  # the same weights, wherever the package is
         (models / "elmo_mini" / "weights.hdf5").write_bytes(b"other")
+        with pytest.raises(ConfigurationError, match=r"model\.text_encoder\.options_file is"):
+            folder.check()
+
+    def test_what_remains_of_the_training_of_a_biLM_may_be_removed(
+        self, path: Path, data: Path, tmp_path: Path
+    ) -> None:
+        bilm = tmp_path / "my_elmo"
+        shutil.copytree(model_files.PRETRAINED_FOLDER / "elmo_mini", bilm)
+        (bilm / "training").mkdir()
+        (bilm / "training" / "config.jsonnet").write_text("{}")
+        config = self.config_on(data)
+        config["model"]["text_encoder"]["options_file"] = str(bilm)
+        folder = self.finished(path, config)
+        shutil.rmtree(bilm / "training")
+        folder.check()
+        (bilm / "weights.hdf5").write_bytes(b"other")
         with pytest.raises(ConfigurationError, match=r"model\.text_encoder\.options_file is"):
             folder.check()
 

@@ -124,6 +124,21 @@ class TestEveryTask:
         overrides.update({key: with_vectors[key] for key in keys})
         again = small(task, overrides).run_of(Variant("none", word_vectors=NO_WORD_VECTORS), seed=7)
         assert {key: again.config[key] for key in keys} == {key: none.config[key] for key in keys}
+        # All embedders of words are changed.
+        two = {f"{WORDS.rpartition('.')[0]}.others": {"type": "embedding", "embedding_dim": 2}}
+        two[f"{WORDS.rpartition('.')[0]}.others"]["pretrained_file"] = str(vectors)
+        others = copy.deepcopy(with_vectors["validation_dataset_reader"])
+        indexers = others.get("reader", others)["token_indexers"]
+        indexers["others"] = {"type": "single_id", "namespace": "others"}
+        two["validation_dataset_reader"] = others
+        run = small(task, {**overrides, **two}).run_of(
+            Variant("none", word_vectors=NO_WORD_VECTORS), seed=7
+        )
+        reader = run.config["validation_dataset_reader"]
+        indexers = reader.get("reader", reader)["token_indexers"]
+        kinds = [indexers[name]["type"] for name in ("tokens", "others")]
+        assert kinds == ["elmo_known_words"] * 2
+        assert run.config["vocabulary"]["min_count"].keys() >= {"tokens", "others"}
         # The least count of a user stays.
         fives = {"tokens": 5, "token_characters": 3}
         users = small(task, {"vocabulary": {"min_count": fives}})
