@@ -1,7 +1,6 @@
 """Fast inference: an immutable snapshot of a biLM, and when `Elmo` runs one."""
 
 import logging
-from contextlib import nullcontext
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -93,6 +92,7 @@ class FrozenBiLM:
         self.weights_sha256: Optional[str] = None
 
     @classmethod
+    @torch_in_one_thread_if_needed()
     def from_files(
         cls,
         options_file: Optional[FileName],
@@ -135,6 +135,7 @@ class FrozenBiLM:
         return frozen
 
     @classmethod
+    @torch_in_one_thread_if_needed()
     def from_bilm(cls, bilm: BiLM, settings: InferenceSettings) -> "FrozenBiLM":
         """
         Copy the weights of a biLM.
@@ -206,7 +207,7 @@ class FrozenBiLM:
             torch.no_grad(),
             torch.autocast(device_type, enabled=False),
             # The reference's own work is torch's.
-            torch_in_one_thread_if_needed() if self.kernel == "simd" else nullcontext(),
+            torch_in_one_thread_if_needed(in_crowd=self.kernel == "simd"),
         ):
             is_kept = keep_sentences or len(self._sentences) > 0
             if is_kept and states is None and device_type == "cpu":

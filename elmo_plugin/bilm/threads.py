@@ -52,18 +52,19 @@ def _torch_threads() -> int:
 
 
 @contextmanager
-def torch_in_one_thread_if_needed() -> Iterator[None]:
+def torch_in_one_thread_if_needed(in_crowd: bool = False) -> Iterator[None]:
     """
-    On a crowded machine, and in a forked process, run torch's operations in the calling thread alone: those
-    between calls of the C++, which are short (but not those for new words of ELMoForManyLangs). On a crowded
-    machine their threads would spin for milliseconds while one of them waits for a CPU; in a forked process
-    there are none, and OpenMP would wait for them forever. The C++ has as many threads as it has without this
-    (`num_threads_for`).
+    Run torch's operations in the calling thread alone: in a forked process, which has no other threads, so
+    that OpenMP would wait for them forever; and with `in_crowd` also on a crowded machine. This is for
+    operations between calls of the C++, which are short (but not those for new words of ELMoForManyLangs):
+    their threads would spin for milliseconds while one of them waits for a CPU. The C++ has as many threads
+    as it has without this (`num_threads_for`).
 
     Not by `torch.set_num_threads`: a thread of the program that calls torch for the first time would keep
     that number.
     """
-    openmp = _openmp_of_torch() if is_crowded() or os.getpid() != _PROCESS else None
+    is_needed = os.getpid() != _PROCESS or (in_crowd and is_crowded())
+    openmp = _openmp_of_torch() if is_needed else None
     threads = torch.get_num_threads()
     if openmp is None or threads == 1:
         yield

@@ -258,18 +258,20 @@ def test_blocks_that_are_packed_together_change_nothing(
 
 THREADS = """
 import multiprocessing, numpy, os, torch
-from elmo_plugin import FrozenBiLM, batch_to_ids
+from elmo_plugin import BiLM, FrozenBiLM, batch_to_ids
 torch.set_num_threads(3)
 # So many that torch's own operations use threads.
 words = batch_to_ids([[f"word{row}"] * 40 for row in range(100)])
-expected = FrozenBiLM.from_files("elmo_mini", kernel="simd")(words)["activations"][-1]
-bilm = FrozenBiLM.from_files("elmo_mini", kernel="simd")
-def are_right():  # not by torch, which uses threads to compare
-    return numpy.array_equal(bilm(words)["activations"][-1].numpy(), expected.numpy())
+frozen = FrozenBiLM.from_files("elmo_mini", kernel="simd")
+expected = frozen(words)["activations"][-1]
+bilm = BiLM.from_files("elmo_mini")
+def is_right(snapshot):  # not by torch, which uses threads to compare
+    return numpy.array_equal(snapshot(words)["activations"][-1].numpy(), expected.numpy())
 def run():
-    os._exit(0 if are_right() else 1)
+    snapshots = [frozen, FrozenBiLM.from_files("elmo_mini", kernel="simd"), bilm.freeze(kernel="simd")]
+    os._exit(0 if all(map(is_right, snapshots)) else 1)
 torch.set_num_threads(1)
-assert are_right()
+assert is_right(FrozenBiLM.from_files("elmo_mini", kernel="simd"))
 torch.set_num_threads(3)
 child = multiprocessing.get_context("fork").Process(target=run)
 child.start()

@@ -70,8 +70,10 @@ def numbers() -> Tuple[int, int]:
 @pytest.mark.usefixtures("three_threads_in_a_crowd")
 def test_in_a_crowd_torch_has_one_thread_until_the_end() -> None:
     assert numbers() == (3, 3)
-    with pytest.raises(KeyboardInterrupt), torch_in_one_thread_if_needed():
-        with torch_in_one_thread_if_needed():
+    with torch_in_one_thread_if_needed():
+        assert numbers() == (3, 3)
+    with pytest.raises(KeyboardInterrupt), torch_in_one_thread_if_needed(in_crowd=True):
+        with torch_in_one_thread_if_needed(in_crowd=True):
             assert numbers() == (1, 3)
             assert all(openmp_functions())
         assert numbers() == (1, 3)
@@ -87,7 +89,7 @@ def test_in_a_crowd_other_threads_of_the_program_keep_theirs() -> None:
         torch.ones(100_000).add(1)
         seen.append(numbers())
 
-    with torch_in_one_thread_if_needed():
+    with torch_in_one_thread_if_needed(in_crowd=True):
         other = threading.Thread(target=compute)
         other.start()
         other.join()
