@@ -87,10 +87,12 @@ class CharacterEncoder(torch.nn.Module):
         """As `_maxima`, for training; `None` where torch's operations have to do it."""
         if not torch.is_grad_enabled():
             return None
-        # Modules with hooks, and adapters in their place, have to be called.
+        # Modules with hooks or other settings, and adapters in their place, have to be called.
         convolutions = [(layer, torch.nn.Conv1d) for layer in self.convolutions]
-        if not are_plain([(self.character_embedding, torch.nn.Embedding), *convolutions]) or any(
-            layer.weight.dtype != torch.float32 for layer in self.convolutions
+        if (
+            not are_plain([(self.character_embedding, torch.nn.Embedding), *convolutions])
+            or not self._settings_are_those_of_cpp()
+            or any(layer.weight.dtype != torch.float32 for layer in self.convolutions)
         ):
             return None
         embedding = self.character_embedding.weight
@@ -101,6 +103,16 @@ class CharacterEncoder(torch.nn.Module):
             parameter for layer in self.convolutions for parameter in (layer.weight, layer.bias)
         ]
         return _MaximaInCpp.apply(unit, words, embedding, *parameters)
+
+    def _settings_are_those_of_cpp(self) -> bool:
+        """Whether embedding and convolutions, which print each setting that is not the default, have none."""
+        embedding = self.character_embedding
+        size, dim = embedding.num_embeddings, embedding.embedding_dim
+        return embedding.extra_repr() == f"{size}, {dim}, padding_idx=0" and all(
+            layer.extra_repr()
+            == f"{dim}, {layer.out_channels}, kernel_size={layer.kernel_size}, stride=(1,)"
+            for layer in self.convolutions
+        )
 
 
 class _MaximaInCpp(torch.autograd.Function):

@@ -125,6 +125,8 @@ class SentenceActivations:
         return {"activations": activations, "mask": mask}
 
     def _keep(self, key: bytes, activations: Tensor) -> None:
+        if key in self._activations_of:  # it stands in the batch twice
+            return
         num_bytes = len(key) + activations.nbytes
         if self._num_bytes + num_bytes > self.capacity_mb * 1e6:
             warn_once(
@@ -132,6 +134,6 @@ class SentenceActivations:
                 f"The sentence cache of {self.capacity_mb:,} MB is full: all other sentences are read anew "
                 "in each epoch. If there is memory, raise sentence_cache_mb.",
             )
-        elif key not in self._activations_of:
+        else:
             self._num_bytes += num_bytes
             self._activations_of[key] = activations

@@ -62,7 +62,7 @@ class LSTMTensors:
 
 class LayerInput(NamedTuple):
     """
-    The inputs of a layer in one direction. None is written to.
+    The inputs of a layer in one direction. No tensor of it is written to.
 
     # Parameters
 

@@ -1,6 +1,6 @@
 import math
 from dataclasses import replace
-from typing import Type
+from typing import Any, Type
 
 import pytest
 import torch
@@ -123,6 +123,28 @@ def test_an_adapter_in_place_of_a_module_is_called() -> None:
         encoder.character_embedding.weight.mul_(2)
     expected = encoder(words)
     encoder.character_embedding = DoubledEmbedding.from_pretrained(weight, padding_idx=0)
+    assert_close(encoder(words), expected, TERMS)
+
+
+@pytest.mark.parametrize(
+    "module, setting, value",
+    [
+        ("character_embedding", "max_norm", 0.1),
+        ("convolutions.1", "dilation", (2,)),
+        ("convolutions.1", "stride", (3,)),
+    ],
+)
+def test_settings_that_were_changed_count_in_training(
+    module: str, setting: str, value: Any
+) -> None:
+    torch.manual_seed(0)
+    encoder = CharacterEncoder(WIDE, OUTPUT_DIM)
+    words = batch_to_ids([["word", "another"]])[0]
+    unchanged = encoder(words).detach()
+    setattr(encoder.get_submodule(module), setting, value)
+    with torch.no_grad():
+        expected = encoder(words)
+    assert not torch.equal(expected, unchanged)
     assert_close(encoder(words), expected, TERMS)
 
 

@@ -24,6 +24,7 @@ from elmo_plugin.bilm.bilm import Output, run_stack
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.runners import PRECISIONS
+from elmo_plugin.bilm.simd.library import ABI_VERSION
 from elmo_plugin.bilm.steps import LayerOutput
 from elmo_plugin.bilm.weights import WeightFile
 from elmo_plugin.errors import ConfigurationError
@@ -233,6 +234,9 @@ class TestCopies:
             "elmo_plugin.bilm.runners.simd_runner.unsupported_reason", lambda unit: "it is old"
         )
         with pytest.raises(ConfigurationError, match=r"packed on another machine .*: it is old"):
+            pickle.loads(pickled)
+        monkeypatch.setattr("elmo_plugin.bilm.runners.simd_runner.ABI_VERSION", ABI_VERSION + 1)
+        with pytest.raises(ConfigurationError, match="packed by another version of elmo_plugin"):
             pickle.loads(pickled)
 
 

@@ -35,8 +35,8 @@ class InferenceSettings:
     # Parameters
 
     precision : `str`, optional (default = `"float32"`)
-        In what matrices are multiplied: `float32`, `bfloat16` or `int8`. Products are summed in float32 (of
-        int8, in 32-bit integers). In bfloat16, `reference` then rounds each product to bfloat16, and `triton`
+        The type in which matrices are multiplied: `float32`, `bfloat16` or `int8`. Products are summed in
+        float32 (of int8, in 32-bit integers). In bfloat16, `reference` then rounds each product to bfloat16, and `triton`
         the products of inputs. Cells, states and the convolutions of characters are float32. PERFORMANCE.md
         has the error of each.
     kernel : `str`, optional (default = `"auto"`)
@@ -44,7 +44,7 @@ class InferenceSettings:
         everywhere), or the fastest that runs on the device.
     word_cache_size : `int`, optional (default = 50,000)
         Number of distinct words whose vectors are kept; 0 for none. 50,000 words of the paper's model take
-        100 MB.
+        150 MB.
     sentence_cache_mb : `float`, optional (default = 250)
         On a CPU, MB of memory for the activations of sentences that training reads again in each epoch; 0 for
         none. A token of the paper's model takes 12 kB, one of `elmo_mini` 3 kB. An `Elmo` that has

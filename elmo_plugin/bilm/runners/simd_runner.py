@@ -6,7 +6,7 @@ import torch
 
 from elmo_plugin.bilm.runners.runner import Encode, Runner, frozen_encoder
 from elmo_plugin.bilm.simd.character_encoder import PanelEncoder
-from elmo_plugin.bilm.simd.library import best_unit, unsupported_reason
+from elmo_plugin.bilm.simd.library import ABI_VERSION, best_unit, unsupported_reason
 from elmo_plugin.bilm.simd.lstm import PanelLayer, run_panel_layers
 from elmo_plugin.bilm.steps import LSTMTensors
 from elmo_plugin.errors import ConfigurationError
@@ -27,6 +27,8 @@ class SIMDRunner(Runner):
 
     unit : `str`
         The vector unit that it is packed for.
+    version : `int`
+        Of the library that reads what is packed.
     """
 
     name = "simd"
@@ -34,13 +36,20 @@ class SIMDRunner(Runner):
     def __init__(self, unit: str, encode: Encode, layers: List[PanelLayer]) -> None:
         super().__init__(encode, layers, run_panel_layers)
         self.unit = unit
+        self.version = ABI_VERSION
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
+        if state["version"] != ABI_VERSION:
+            raise ConfigurationError(
+                "A biLM that was packed by another version of elmo_plugin cannot run here. Freeze it again, "
+                "from its files."
+            )
         reason = unsupported_reason(state["unit"])
         if reason is not None:
             raise ConfigurationError(
-                f"A biLM that was packed on another machine cannot run here: {reason}. Pack it there with "
-                "the environment variable ELMO_CPU_CAPABILITY, which hides instructions of a processor."
+                f"A biLM that was packed on another machine cannot run here: {reason}. Freeze it here, from "
+                "its files; or, if only instructions are missing here, pack it there with the environment "
+                "variable ELMO_CPU_CAPABILITY, which hides them."
             )
         vars(self).update(state)
 

@@ -26,15 +26,16 @@ inline void begin_amx(int num_rows) {
         // Tiles 0 to 3 have sums, 4 has left rows, the others weights.
         configuration.rows[tile] = tile < 5 ? num_rows : AMX_ROWS;
     }
+    // What was written before is in memory when tiles read it, which the compiler does not see; nor, before GCC 14,
+    // that all of the configuration is read.
+    asm volatile("" : : "r"(&configuration) : "memory");
     _tile_loadconfig(&configuration);
-    // What was written before is in memory when tiles read it, which the compiler does not see.
-    asm volatile("" ::: "memory");
 }
 
 inline void end_amx() { _tile_release(); }
 
-// Adds to four tiles of sums, four vectors for each row, the products of rows, `row_bytes` apart, and `depth` rows of
-// weights: 64 bytes of each row for every 16 rows of four vectors. Weights from `next` on are fetched meanwhile,
+// Adds to four tiles of sums, four vectors for each row, the products of rows, `row_bytes` apart, and `depth` groups of
+// rows of weights: 64 bytes of each row for every 16 rows of four vectors. Weights from `next` on are fetched meanwhile,
 // `next_bytes` of them.
 template <bool ARE_INTEGERS>
 inline void add_products_by_amx(

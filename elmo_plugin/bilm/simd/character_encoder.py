@@ -189,16 +189,15 @@ def c_convolutions(
 
 def c_words(words: Tensor, embedding: Tensor, widths: Sequence[int]) -> "CWords":
     """
-    Return what C++ reads of character ids, `(num_words, num_characters)`. Raise `ValueError` if there is none
+    Return what C++ reads of character ids, `(num_words, num_characters)`. Raise `ValueError` if one is not
     in the embedding, or if words are shorter than a filter.
     """
-    if words.numel() > 0:
-        least, largest = (int(one) for one in torch.aminmax(words))
-        if least < 0 or largest >= len(embedding) or words.size(1) < max(widths):
-            raise ValueError(
-                f"Found character ids from {least} to {largest} in words of {words.size(1)}, expected 0 to "
-                f"{len(embedding) - 1}, and {max(widths)} or more in a word, as wide as a filter."
-            )
+    least, largest = map(int, torch.aminmax(words)) if words.numel() > 0 else (0, 0)
+    if least < 0 or largest >= len(embedding) or words.size(1) < max(widths):
+        raise ValueError(
+            f"Found character ids from {least} to {largest} in words of {words.size(1)}, expected 0 to "
+            f"{len(embedding) - 1}, and {max(widths)} or more in a word, as wide as a filter."
+        )
     return CWords(*addresses((words, words.shape), dtype=torch.long), *words.shape)
 
 

@@ -16,7 +16,7 @@ from elmo_plugin.errors import warn_once
 
 logger = logging.getLogger(__name__)
 
-# As in simd.cpp: of its functions and structs.
+# As in simd.cpp: of its functions and structs, and of the order in which it reads weights.
 ABI_VERSION = 9
 
 
@@ -67,6 +67,10 @@ def best_unit() -> Optional[str]:
         if _library_problem(slower) is None:
             warn_once(logger, f"ELMo runs on {slower}: {problem}.")
             return slower
+    warn_once(
+        logger,
+        f"The simd kernel cannot be used, so ELMo runs at half of its speed or less: {problem}.",
+    )
     return fastest
 
 
@@ -84,13 +88,7 @@ def unsupported_reason(name: Optional[str]) -> Optional[str]:
     if missing:
         return f"{name} needs a processor with {', '.join(missing)}"
     # Only now: where the instructions are missing, the library must not even be loaded.
-    problem = _library_problem(name)
-    if problem is not None:
-        warn_once(
-            logger,
-            f"The simd kernel cannot be used, so ELMo runs at half of its speed or less: {problem}.",
-        )
-    return problem
+    return _library_problem(name)
 
 
 def unit_of_modules(tensor: Tensor, product_type: torch.dtype = torch.float32) -> Optional[str]:

@@ -26,7 +26,8 @@ int for_type(int weight_bytes, const Function& function) {
 
 extern "C" {
 
-// Of the functions and structs of this library. Raise it here and in library.py whenever they change.
+// Of the functions and structs of this library, and of the order of panels. Raise it here and in library.py whenever
+// they change.
 int abi_version() { return 9; }
 
 // Columns of a panel, and of a strip: see `in_panels` in panels.py.
@@ -70,7 +71,8 @@ int run_panel_layers(int weight_bytes, const Layer* layers, const Sequences* seq
 int run_panel_layers_backward(int weight_bytes, const Layer* layers, const BackwardSequences* sequences, int num_runs,
                               int num_threads, int threads_per_run) {
     return for_type(weight_bytes, [=](auto type) {
-        run_all<LSTMBackward<decltype(type)>>(layers, sequences, num_runs, num_threads, threads_per_run);
+        if constexpr (!IS_INT8<decltype(type)>)  // nothing is trained in int8
+            run_all<LSTMBackward<decltype(type)>>(layers, sequences, num_runs, num_threads, threads_per_run);
     });
 }
 
