@@ -33,7 +33,7 @@ from elmo_plugin.bilm.processor import has_bfloat16_products
 CONTENDER = Path(__file__).with_name("contender.py")
 NUM_SENTENCES = 320
 WORDS_PER_BATCH = 1024
-# With a vocabulary learnt from so little text, this many entries give about as many pieces per word as
+# With a vocabulary learned from so little text, this many entries give about as many pieces per word as
 # those of published models.
 VOCABULARY_SIZE = 12_000
 BILMS = {"ELMo, original": RANDOM, "ELMo, elmo_mini": "elmo_mini"}
@@ -98,7 +98,7 @@ def tables(settings: argparse.Namespace) -> Iterator[Table]:
         "tokenization included; no word is known to ELMo at first. Random weights: speed and memory do not "
         f"depend on them, and quality is not compared. Medians of {settings.rounds} runs after an untimed "
         "one. Peak memory is that of the whole process; libraries: after imports, before any model. The "
-        f"tokenizer is BERT's, with a vocabulary of {VOCABULARY_SIZE:,} learnt from the text; models of "
+        f"tokenizer is BERT's, with a vocabulary of {VOCABULARY_SIZE:,} learned from the text; models of "
         "transformers have the 30,522 rows of BERT's, and their int8 is torch's dynamic quantization of "
         "linear layers. What is not installed, or has no fast products here, is left out.",
     )

@@ -15,7 +15,13 @@ from elmo_plugin.embedding.elmo_embedder import (
 )
 from elmo_plugin.embedding.engines import EngineOptions
 from elmo_plugin.embedding.formats import OutputOptions
-from elmo_plugin.embedding.layers import LAYER_CHOICES, POOLS, LayerChoice, layer_choice, learnt_mix
+from elmo_plugin.embedding.layers import (
+    LAYER_CHOICES,
+    POOLS,
+    LayerChoice,
+    layer_choice,
+    learned_mix,
+)
 from elmo_plugin.embedding.run import EmbeddingRun
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
@@ -144,4 +150,4 @@ def _load(options: EmbedOptions) -> Tuple[ElmoEmbedder, LayerChoice]:
     bilm = chosen.bilm.to(checked_device(options.device.cuda_device))
     frozen = bilm.freeze(precision=options.device.precision, kernel=options.device.kernel)
     embedder = ElmoEmbedder.from_bilm(frozen, options.stateful)
-    return embedder, learnt_mix(chosen.mix, chosen.name, options.pool)
+    return embedder, learned_mix(chosen.mix, chosen.name, options.pool)

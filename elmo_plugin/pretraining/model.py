@@ -23,7 +23,7 @@ from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.bilm.softmax import perplexities
 from elmo_plugin.errors import ConfigurationError, check_choice, warn_once
 from elmo_plugin.modules.elmo_archives import as_bytes, from_bytes, state_dict_in
-from elmo_plugin.pretraining.corpus import DIRECTIONS, WORDS_NAMESPACE, predicted_words
+from elmo_plugin.pretraining.corpus import DIRECTIONS, WORDS_NAMESPACE
 from elmo_plugin.pretraining.softmax import LMSoftmax
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
 
@@ -61,7 +61,8 @@ class BiLMPerplexity:
         """
         sums = self.sums
         if reset:
-            sums = dist_reduce_sum(sums)  # of this worker, if it is the only one
+            # Of this worker, if it is the only one. NCCL adds, and returns, on the GPU.
+            sums = dist_reduce_sum(sums).cpu()
             self.sums = torch.zeros_like(sums)
         *nlls, num_predictions = sums.tolist()
         if num_predictions == 0:
@@ -196,14 +197,14 @@ class BiLMTrainingModel(Model):
                 start = start_from_files(options_file, weight_file)
             bilm = start.bilm.requires_grad_(True)
         built_softmax = softmax.construct(
-            num_words=len(predicted_words(vocab)), input_dim=bilm.options.projection_dim
+            num_words=vocab.get_vocab_size(WORDS_NAMESPACE), input_dim=bilm.options.projection_dim
         )
         if start is not None and start.softmax is not None and not new_softmax:
             start.load_softmax(built_softmax, vocab)
         elif start is not None:
             softmax_first = DEFAULT_SOFTMAX_FIRST if softmax_first is None else softmax_first
             logger.warning(
-                "%s %s: a new softmax is learnt; the biLM is frozen in the first %d batches "
+                "%s %s: a new softmax is learned; the biLM is frozen in the first %d batches "
                 "(model.softmax_first).",
                 start.name,
                 "has a softmax that is not used" if start.softmax else "has no softmax",

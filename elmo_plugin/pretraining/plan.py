@@ -23,7 +23,8 @@ from elmo_plugin.pretraining.text import (
 # Names in the folder of a training.
 PLAN_NAME, CONFIG_NAME, RUN_NAME = "plan.json", "config.jsonnet", "run"
 
-# Numbers of rows of a batch. The largest that gives at least this number of updates is used.
+# Numbers of rows of a batch. The largest is used with which the longest training on the text, whatever the
+# time, has at least this number of updates.
 ROWS = (128, 64, 32, 16, 8, 4)
 MIN_UPDATES, MIN_UPDATES_OF_ADAPTING = 500, 300
 
@@ -51,7 +52,7 @@ SIZES = {
 }
 MAX_VOCABULARY = 100_000  # of other configs, and of a biLM that is adapted
 
-_PROGRESS = "elmo_progress"
+_STATE, _PROGRESS = "elmo_bilm_state", "elmo_progress"
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,9 @@ class Settings:
     @property
     def max_vocabulary(self) -> int:
         """Entries of the vocabulary of a softmax that is new."""
-        is_of_size = self.start is None and self.size in SIZES
-        return SIZES[self.size].max_vocabulary if is_of_size else MAX_VOCABULARY
+        if self.start is not None or self.has_own_config:
+            return MAX_VOCABULARY
+        return SIZES[self.size].max_vocabulary
 
     @property
     def max_epochs(self) -> int:
@@ -104,7 +106,7 @@ class Plan:
     def lines(self, settings: Settings) -> Dict[str, str]:
         """Return the plan in lines, by what they say."""
         share = self.words / self.text.predictions
-        times = "once" if self.epochs == 1 and share > 0.9 else f"{share:.1f} times"
+        times = "once" if self.epochs == 1 and share > 0.9 else f"{share:.2g} times"
         updates = f"{self.words:,} words in {self.batches:,} updates"
         plan = f"the text {times}: {updates}, about {_time(self.hours)}"
         lines = {
@@ -156,7 +158,7 @@ def base_config(settings: Settings) -> Dict[str, Any]:
         ) from error
     config: Dict[str, Any] = params.as_dict(quiet=True)
     for key, kind in (("data_loader", "elmo_bilm_streams"), ("model", "elmo_bilm")):
-        if config.get(key, {}).get("type") != kind:
+        if (config.get(key) or {}).get("type") != kind:
             raise ConfigurationError(
                 f"--size: {settings.size} has no {key} of type {kind}, expected a config of pretraining, "
                 "such as bilm_mini.jsonnet. Train it by `allennlp train`."
@@ -167,17 +169,25 @@ def base_config(settings: Settings) -> Dict[str, Any]:
             "speed it is planned. Remove it, or train it by `allennlp train`."
         )
     loader = config["data_loader"]
-    loader.setdefault("rows", DEFAULT_ROWS)
-    loader.setdefault("unroll_steps", DEFAULT_UNROLL_STEPS)
-    trainer = config.setdefault("trainer", {})
-    checkpointer = trainer.get("checkpointer", "elmo_atomic")
+    loader["rows"] = loader.get("rows") or DEFAULT_ROWS
+    loader["unroll_steps"] = loader.get("unroll_steps") or DEFAULT_UNROLL_STEPS
+    trainer = config["trainer"] = config.get("trainer") or {}
+    checkpointer = trainer.get("checkpointer") or "elmo_atomic"
     if isinstance(checkpointer, str):  # AllenNLP's short form
         trainer["checkpointer"] = {"type": checkpointer}
-    if not config.get("validation_data_path"):
-        raise ConfigurationError(
-            f"--size: {settings.size} has no validation_data_path, expected std.extVar('LM_HELDOUT') as in "
-            "bilm_mini.jsonnet: the best epoch is chosen by held-out perplexity."
-        )
+    for key, variable in (
+        ("train_data_path", "LM_TRAIN"),
+        ("validation_data_path", "LM_HELDOUT"),
+        ("dataset_reader.vocabulary_file", "LM_VOCABULARY"),
+        ("vocabulary.vocabulary_file", "LM_VOCABULARY"),
+    ):
+        section, _, name = key.rpartition(".")
+        found = (config.get(section) or {}).get(name) if section else config.get(name)
+        if found not in (variables[variable], [variables[variable]]):
+            raise ConfigurationError(
+                f"--size: {settings.size} has the {key} {found!r}, expected std.extVar('{variable}'), as in "
+                "bilm_mini.jsonnet, for a file that this command makes of its text."
+            )
     loader = config.get("validation_data_loader") or loader
     if loader.get("type") == "elmo_bilm_streams" and loader.get("shuffle") is not False:
         raise ConfigurationError(
@@ -185,14 +195,14 @@ def base_config(settings: Settings) -> Dict[str, Any]:
             "bilm_mini.jsonnet: shuffled streams leave out a part of the held-out text, another one in each "
             "epoch."
         )
-    # In the config of an earlier `elmo pretrain` it has an interval of that plan.
+    # Training resumes by the first. The second has another plan's interval in the config of an earlier
+    # `elmo pretrain`.
     others = [
         callback
         for callback in trainer.get("callbacks") or []
-        if callback != _PROGRESS
-        and not (isinstance(callback, dict) and callback.get("type") == _PROGRESS)
+        if (callback["type"] if isinstance(callback, dict) else callback) not in (_STATE, _PROGRESS)
     ]
-    trainer["callbacks"] = [*others, {"type": _PROGRESS}]
+    trainer["callbacks"] = [*others, _STATE, {"type": _PROGRESS}]
     return config
 
 

@@ -11,7 +11,7 @@ from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.util import evaluate
 from tensorboardX import SummaryWriter
 
-from elmo_plugin.errors import check_positive
+from elmo_plugin.errors import ConfigurationError, check_positive
 from elmo_plugin.files.output import replaced_file
 
 METRICS_BEFORE_NAME = "metrics_before.json"
@@ -89,6 +89,11 @@ class ProgressCallback(TrainerCallback):
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
     ) -> None:
         super().on_start(trainer, is_primary, **kwargs)
+        if self._interval is not None and trainer._validation_data_loader is None:
+            raise ConfigurationError(
+                "elmo_progress has a validation_interval, and the config no validation_data_path. Add it, or "
+                "leave out the interval."
+            )
         self._file = Path(str(self.serialization_dir), PROGRESS_NAME)
         if is_primary:
             # What an interrupted training wrote after the checkpoint is done again.
@@ -119,8 +124,9 @@ class ProgressCallback(TrainerCallback):
             if self._num_words:  # validation has begun, whose time counts for no record's speed
                 self._write(is_primary)
             return
-        num_words = sum(sum(_lengths(batch)) for batch in batch_inputs)
-        num_rows = sum(len(_lengths(batch)) for batch in batch_inputs)
+        inputs = [batch["forward_inputs"] for batch in batch_inputs]
+        num_words = sum(int((words > 0).any(dim=2).sum()) for words in inputs)
+        num_rows = sum(map(len, inputs))
         self._state["batches"] += 1
         self._state["words"] += num_words
         self._num_words += num_words
@@ -174,13 +180,6 @@ def read_progress(file: Path) -> Iterator[Dict[str, Any]]:
     """Yield the records of a file; none if it does not exist. A line that is being written is left out."""
     lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
     return map(json.loads, lines)
-
-
-def _lengths(batch: Dict[str, Any]) -> List[int]:
-    """Return the number of words in each row of a batch of streams or sentences."""
-    if "lengths" in batch:
-        return batch["lengths"]
-    return (batch["forward_inputs"] > 0).any(dim=2).sum(dim=1).tolist()
 
 
 def last_progress(file: Path) -> Optional[Dict[str, Any]]:

@@ -20,6 +20,7 @@ from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.tensors import save_tensors
 from elmo_plugin.modules.elmo_archives import BEST_NAME
 from elmo_plugin.pretraining.model import BiLMTrainingModel
+from elmo_plugin.pretraining.stream_data_loader import StreamDataLoader
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +37,10 @@ class BiLMStateCallback(TrainerCallback):
     the random state, the LSTM states that rows carry from batch to batch, the sums of loss and perplexity,
     and the numbers of batches.
 
-    With `elmo_bilm_streams`, whose batches depend only on seed and epoch, a recovered training has exactly
-    the same weights and metrics (apart from times and speeds) as one that was never interrupted, on the same
-    machine with the same packages and number of threads. With several workers this needs the checkpointer
+    With `elmo_bilm_streams`, whose batches depend only on seed and epoch, a recovered training on a CPU has
+    exactly the same weights and metrics (apart from times and speeds) as one that was never interrupted, on
+    the same machine with the same packages and number of threads. On a GPU, torch adds some gradients in an
+    order that changes, and so their rounding. With several workers this needs the checkpointer
     `elmo_atomic`, which saves the states of all workers.
 
     A checkpoint is recovered with as many workers as have saved it.
@@ -86,6 +88,15 @@ class BiLMStateCallback(TrainerCallback):
         self._model.load_training_state(state["model"])
         self._loss_sum = state["loss_sum"]
         self._num_batches = state["num_batches"]
+        if isinstance(trainer.data_loader, StreamDataLoader):
+            trainer.data_loader.first_batch = (
+                trainer._start_after_epochs_completed,
+                trainer._start_after_batches_in_epoch_completed
+                * trainer._num_gradient_accumulation_steps,
+            )
+        if trainer._metric_tracker.should_stop_early():
+            # AllenNLP asks only after an epoch of training.
+            trainer._num_epochs = trainer._start_after_epochs_completed
 
     def on_batch(
         self,
@@ -141,8 +152,7 @@ class BiLMStateCallback(TrainerCallback):
             self._gathered = states
 
     def state_dict(self) -> Dict[str, Any]:
-        gathered, self._gathered = self._gathered, []
-        return {"workers": gathered or [self._own_state()], "metrics": self._metrics}
+        return {"workers": self._gathered or [self._own_state()], "metrics": self._metrics}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         self._loaded = state_dict["workers"]

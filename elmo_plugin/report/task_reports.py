@@ -60,7 +60,7 @@ _PAPER = {
 }
 
 _LAYERS_NOTE = (
-    "ELMo is placed as in the config. Last layer only: one vector of the biLM, with a learnt scale. "
+    "ELMo is placed as in the config. Last layer only: one vector of the biLM, with a learned scale. "
     "All layers: their weighted mean; λ is the L2 regularization of the weights before the "
     "softmax: 1 keeps them near the plain mean, 0.001 leaves them free (paper, section 5.1 and table 2)."
 )
@@ -205,7 +205,7 @@ def compare_layers(options: LayersOptions) -> Optional[Report]:
     if experiment.elmo.get("scalar_mix_parameters") is not None:
         raise ConfigurationError(
             f"{experiment.config_file}: {ELMO_KEY}.scalar_mix_parameters fixes the weights of the layers, "
-            "expected a config in which they are learnt. Leave it out."
+            "expected a config in which they are learned. Leave it out."
         )
     variants = [variant._replace(word_vectors=options.word_vectors) for variant in LAYER_VARIANTS]
     return _compare("layers", "Which layers", _LAYERS_NOTE, experiment, variants)

@@ -185,9 +185,9 @@ class TaskScores:
             "epoch."
         )
         scores = self.trained.scores[self._field]
-        unlearnt = [", ".join(map(str, key)) for key in scores.index[scores == 0.0]]
-        warning = f"Score 0, nothing was learnt: {'; '.join(unlearnt)} (variant, seed)."
-        return [note, *([warning] if unlearnt else []), *self.trained.notes()]
+        unlearned = [", ".join(map(str, key)) for key in scores.index[scores == 0.0]]
+        warning = f"Score 0, nothing was learned: {'; '.join(unlearned)} (variant, seed)."
+        return [note, *([warning] if unlearned else []), *self.trained.notes()]
 
     def write(self, report: str, parts: Dict[str, Part]) -> Report:
         """Write the parts of a report, each as REPORT-PART-EXPERIMENT; the first part has no name."""

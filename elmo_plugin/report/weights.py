@@ -1,4 +1,4 @@
-"""`elmo report weights`: the layer weights that trained models learnt (the paper's figure 2)."""
+"""`elmo report weights`: the layer weights that trained models learned (the paper's figure 2)."""
 
 import re
 from dataclasses import dataclass

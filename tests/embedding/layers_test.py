@@ -11,7 +11,7 @@ from elmo_plugin.embedding.layers import (
     POOLS,
     cosine_similarities,
     layer_choice,
-    learnt_mix,
+    learned_mix,
     of_length_one,
     pool_tokens,
 )
@@ -40,7 +40,7 @@ def test_tokens_are_pooled_after_the_choice_of_layers() -> None:
     assert average.vector_shape(3, 6) == (6,) == layer_choice("average").vector_shape(3, 6)
     every = layer_choice("all", "mean")
     assert every(LAYERS).shape == (3, 6) == every.vector_shape(3, 6)
-    mix = learnt_mix(ScalarMix(3), "input", "mean")
+    mix = learned_mix(ScalarMix(3), "input", "mean")
     # And the mean of four tokens.
     assert_close(mix(LAYERS), LAYERS.mean(axis=(0, 1)), MIX_TERMS + 4, LARGEST)
 

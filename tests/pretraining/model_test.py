@@ -2,6 +2,7 @@ import copy
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, List, Optional
 
 import numpy
@@ -22,6 +23,7 @@ from elmo_plugin.pretraining import (
     LMWordVocabulary,
     StreamDataLoader,
 )
+from elmo_plugin.pretraining.model import BiLMPerplexity
 from tests.bilm.slow_bilm import SlowBiLM
 from tests.closeness import assert_close
 from tests.conftest import TINY_OPTIONS, randomize
@@ -160,6 +162,19 @@ def test_a_batch_without_words_changes_nothing(is_training: bool) -> None:
     assert model.get_metrics() == {}
     loss.backward()  # of every parameter, as DistributedDataParallel expects
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_sums_of_workers_come_back_from_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As with NCCL, whose result is on the GPU.
+    monkeypatch.setattr(
+        "elmo_plugin.pretraining.model.dist_reduce_sum",
+        lambda sums: SimpleNamespace(cpu=lambda: 2 * sums),
+    )
+    perplexity = BiLMPerplexity()
+    for _ in range(2):
+        perplexity(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 0.0]))
+        assert perplexity.get_metric(reset=True)["num_predictions"] == 4
+        assert perplexity.sums.tolist() == [0, 0, 0]
 
 
 def test_loss_is_the_mean_of_both_directions_times_the_steps() -> None:

@@ -121,7 +121,7 @@ def test_a_part_of_much_text_is_read_in_little_time() -> None:
     config, plan = planned(replace(NEW, hours=0.1))
     assert plan.epochs == 1
     assert config["data_loader"]["batches_per_epoch"] == plan.batches
-    assert "the text 0.3 times" in plan.lines(NEW)["plan"]
+    assert "the text 0.29 times" in plan.lines(NEW)["plan"]
 
 
 def test_epochs_replace_hours() -> None:
@@ -169,25 +169,30 @@ def test_epochs_of_a_config_of_ones_own_stay_short(epochs: Optional[int], tmp_pa
 
 def test_a_config_of_ones_own_can_leave_out_what_has_a_default(tmp_path: Path) -> None:
     loader = "data_loader: { type: 'elmo_bilm_streams' }"
-    config, plan = planned_with(f"{loader}, trainer+: {{ checkpointer: 'elmo_atomic' }}", tmp_path)
-    assert plan.words == plan.batches * DEFAULT_ROWS * DEFAULT_UNROLL_STEPS
-    assert config["trainer"]["checkpointer"]["save_every_num_batches"] > 0
+    for checkpointer in ("'elmo_atomic'", "null"):
+        changes = f"{loader}, trainer+: {{ checkpointer: {checkpointer} }}"
+        config, plan = planned_with(changes, tmp_path)
+        assert plan.words == plan.batches * DEFAULT_ROWS * DEFAULT_UNROLL_STEPS
+        assert config["trainer"]["checkpointer"]["type"] == "elmo_atomic"
+        assert config["trainer"]["checkpointer"]["save_every_num_batches"] > 0
 
 
 @pytest.mark.parametrize(
     "callbacks, others",
     [
         # As in the config of an earlier `elmo pretrain`.
-        ("['a', { type: 'elmo_progress', validation_interval: 5 }]", ["a"]),
+        ("['a', 'elmo_bilm_state', { type: 'elmo_progress', validation_interval: 5 }]", ["a"]),
         ("['elmo_progress', { type: 'b' }]", [{"type": "b"}]),
         ("null", []),
     ],
 )
-def test_progress_is_written_once(callbacks: str, others: List[Any], tmp_path: Path) -> None:
+def test_state_and_progress_are_written_once(
+    callbacks: str, others: List[Any], tmp_path: Path
+) -> None:
     config, plan = planned_with(f"trainer+: {{ callbacks: {callbacks} }}", tmp_path)
     interval = plan.batches // 10
     progress = {"type": "elmo_progress", "validation_interval": interval}
-    assert config["trainer"]["callbacks"] == [*others, progress]
+    assert config["trainer"]["callbacks"] == [*others, "elmo_bilm_state", progress]
 
 
 def test_the_largest_vocabulary_is_that_of_the_size_of_a_new_biLM() -> None:
@@ -203,12 +208,22 @@ def test_what_is_no_config_is_an_error(tmp_path: Path) -> None:
     ):
         base_config(replace(NEW, size="huge"))
     other = tmp_path / "other.jsonnet"
-    other.write_text("{}")
-    with pytest.raises(ConfigurationError, match="has no data_loader of type elmo_bilm_streams"):
-        base_config(replace(NEW, size=str(other)))
-    other.write_text(f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ validation_data_path: null }}")
-    with pytest.raises(ConfigurationError, match="has no validation_data_path"):
-        base_config(replace(NEW, size=str(other)))
+    for content in ("{}", "{ data_loader: null }"):
+        other.write_text(content)
+        with pytest.raises(ConfigurationError, match="has no data_loader of type elmo_bilm_stream"):
+            base_config(replace(NEW, size=str(other)))
+    for change, match in (
+        ("train_data_path: 'my.txt'", r"train_data_path 'my\.txt', .*'LM_TRAIN'"),
+        ("validation_data_path: null", "validation_data_path None, .*'LM_HELDOUT'"),
+        (
+            "dataset_reader+: { vocabulary_file: 'v' }",
+            "dataset_reader.vocabulary_file 'v', .*'LM_V",
+        ),
+        ("vocabulary: null", "vocabulary.vocabulary_file None, .*'LM_VOCABULARY'"),
+    ):
+        other.write_text(f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ {change} }}")
+        with pytest.raises(ConfigurationError, match=f"has the {match}"):
+            base_config(replace(NEW, size=str(other)))
     for loader in (
         "validation_data_loader: null",
         "validation_data_loader:: {}",

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, List
 
 import pytest
@@ -107,6 +108,12 @@ def test_a_recovered_training_has_the_same_weights_and_records(
     assert ours == theirs
     seconds = [record["seconds"] for record in records(folder)]
     assert seconds == sorted(seconds)
+
+
+def test_an_interval_needs_validation_data(tmp_path: Path) -> None:
+    progress = ProgressCallback(str(tmp_path), validation_interval=5)
+    with pytest.raises(ConfigurationError, match="and the config no validation_data_path"):
+        progress.on_start(SimpleNamespace(_validation_data_loader=None))
 
 
 def test_an_impossible_interval_is_an_error(tmp_path: Path) -> None:

@@ -203,6 +203,22 @@ def test_a_checkpoint_after_the_last_batch_of_an_epoch_loses_no_metrics(
     assert_equal(final_state(folder), uninterrupted())
 
 
+def test_a_training_that_ended_early_is_not_continued(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    # Perplexity falls, so the first epoch is best where higher is better.
+    early = {
+        "trainer.validation_metric": "+perplexity",
+        "trainer.patience": 1,
+        "trainer.num_epochs": 4,
+    }
+    train(folder, **early)
+    expected = final_state(folder)
+    (folder / "metrics.json").unlink()  # killed before they were written
+    train(folder, recover=True, **early)
+    assert latest_checkpoint(folder) == "e2_b0"
+    assert_equal(final_state(folder), expected)
+
+
 class Killed(BaseException):
     """Nothing handles it, as in a process that is killed."""
 

@@ -83,12 +83,12 @@ def test_training_continues_where_pretraining_ended(pretrained: Path, tmp_path: 
         assert torch.equal(loaded.state_dict()[name], tensor), name
 
 
-def test_a_missing_softmax_is_logged_and_learnt_first(
+def test_a_missing_softmax_is_logged_and_learned_first(
     bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
     model = train_from(bilm_files._asdict(), tmp_path / "run")
     log = (tmp_path / "run" / "out.log").read_text()
-    assert "weights.hdf5 has no softmax: a new softmax is learnt; the biLM is frozen in" in log
+    assert "weights.hdf5 has no softmax: a new softmax is learned; the biLM is frozen in" in log
     assert model.softmax_first == 500
     # The epoch had fewer batches.
     assert_same_bilm(model.bilm, BiLM.from_files(*bilm_files))
@@ -126,7 +126,7 @@ SWAPPED = [*WORDS[:10], WORDS[11], WORDS[10], *WORDS[12:]]
         ("files without words", WORDS[:-1], r"found the shape \(.*, expected"),
     ],
 )
-def test_other_words_are_refused_or_learnt_with_a_new_softmax(
+def test_other_words_are_refused_or_learned_with_a_new_softmax(
     kind: str, words: List[str], message: str, pretrained: Path, tmp_path: Path
 ) -> None:
     vocabulary = tmp_path / "other.txt"

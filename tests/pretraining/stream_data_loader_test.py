@@ -18,6 +18,7 @@ from elmo_plugin.pretraining import BiLMReader, StreamDataLoader, stream_data_lo
 from elmo_plugin.pretraining.corpus import DIRECTIONS, Direction, find_corpus
 from elmo_plugin.pretraining.stream_data_loader import CorpusShare, cut_windows
 from elmo_plugin.tasks.ner import NerReader
+from tests.pretraining.conftest import VOCABULARY_FILE
 
 WORDS = ["It", "rains", "cats", "and", "dogs", "naïve", "日本語", "x" * 80, "."]
 ROWS, STEPS = 4, 5
@@ -246,6 +247,16 @@ class TestBatches:
         next(iter(recovered))
         assert as_lists(islice(recovered, 7, None)) == epochs[1][7:]
 
+    def test_no_tensors_are_made_for_batches_that_are_skipped(self, new_loader: Any) -> None:
+        expected = as_lists(new_loader())
+        loader = new_loader()
+        loader.first_batch = (1, 7)
+        assert as_lists(loader) == [{}] * len(expected)
+        whole = new_loader()
+        whole.epoch = 1
+        assert as_lists(loader) == [{}] * 7 + as_lists(whole)[7:]
+        assert {} not in as_lists(loader)
+
     @pytest.mark.parametrize("rows", [1, 4, 20])
     @pytest.mark.parametrize("shuffle", [True, False])
     def test_the_length_is_close_to_that_of_an_epoch(
@@ -296,6 +307,9 @@ class TestBatches:
 def test_another_reader_and_impossible_sizes_are_errors(files: List[str], new_loader: Any) -> None:
     with pytest.raises(ConfigurationError, match="expected one of type elmo_bilm"):
         StreamDataLoader(NerReader(), files[0])
+    limited = BiLMReader(VOCABULARY_FILE, max_instances=3)
+    with pytest.raises(ConfigurationError, match=r"max_instances is given, and .* every sentence"):
+        StreamDataLoader(limited, files[0])
     for name in ("rows", "unroll_steps"):
         with pytest.raises(ConfigurationError, match=f"{name} is 0.*, expected at least 1"):
             new_loader(**{name: 0})

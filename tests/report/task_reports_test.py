@@ -85,7 +85,7 @@ class TestLayers:
         scores, table = tables_of(compare_layers(options()))
         assert "bootstrap over test sentences" in table.notes[1]
         assert "each biLM is one run of it" in table.notes[2]
-        warning = "Score 0, nothing was learnt: no ELMo, 1 (variant, seed)."
+        warning = "Score 0, nothing was learned: no ELMo, 1 (variant, seed)."
         assert warning in scores.notes
         # Nothing can be counted without weights, or with damaged ones; and four items are few.
         runs = [options().runs_folder / f"ner-input-last-seed{seed}" for seed in (1, 2)]

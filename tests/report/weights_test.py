@@ -25,7 +25,7 @@ MIX = "text_encoder.elmo.elmo.scalar_mix"
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, Path]:
-    """The folders of models that learnt a little, so that their mixes are not what they were."""
+    """The folders of models that learned a little, so that their mixes are not what they were."""
     folders = {}
     for name, experiment, num_steps in (
         ("ner-both-seed1", "experiment_elmo.jsonnet", 3),

@@ -36,9 +36,9 @@ class InferenceSettings:
 
     precision : `str`, optional (default = `"float32"`)
         The type in which matrices are multiplied: `float32`, `bfloat16` or `int8`. Products are summed in
-        float32 (of int8, in 32-bit integers). In bfloat16, `reference` then rounds each product to bfloat16, and `triton`
-        the products of inputs. Cells, states and the convolutions of characters are float32. PERFORMANCE.md
-        has the error of each.
+        float32 (of int8, in 32-bit integers). In bfloat16, `reference` then rounds each product to bfloat16,
+        and `triton` the products of inputs. Cells, states and the convolutions of characters are float32.
+        PERFORMANCE.md has the error of each.
     kernel : `str`, optional (default = `"auto"`)
         What runs the layers: `simd` (C++ for CPUs), `triton` (NVIDIA GPUs), `reference` (operations of torch,
         everywhere), or the fastest that runs on the device.
