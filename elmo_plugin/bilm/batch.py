@@ -241,7 +241,7 @@ class CarriedStates:
     def initial(self, packing: Packing, like: Tensor) -> Optional[List[State]]:
         """
         Return for each LSTM the states to start a batch from, longest row first, on the device of `like` and
-        with its type, but at least float32, since autocast lowers only products. Return `None` if all rows
+        with its type, but at least float32, since autocast casts only products. Return `None` if all rows
         start from zeros.
         """
         if self.states is None:

@@ -17,7 +17,7 @@ import elmo_plugin
 CONFIGS = Path(elmo_plugin.__file__).with_name("training_configs")
 
 SECONDS_TO_STOP = 10.0
-SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_BETWEEN_POLLS = 0.5
 # An environment variable of trainings: the process that has started them.
 _STARTED_BY = "ELMO_STARTED_BY"
 # The last line of a traceback, such as `allennlp.common.checks.ConfigurationError: ...`.
@@ -87,14 +87,14 @@ def end_with_parent() -> None:
 
     def watch(parent_id: int) -> None:
         while os.getppid() == parent_id:
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+            time.sleep(SECONDS_BETWEEN_POLLS)
         os.killpg(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, args=(int(parent),), daemon=True).start()
 
 
 def stop_training(processes: Sequence[subprocess.Popen]) -> None:
-    """Stop processes with those that they have started: politely, and after ten seconds in any case."""
+    """Stop processes, with those that they have started: by SIGTERM, and after ten seconds by SIGKILL."""
     for process in processes:
         _signal_group(process, signal.SIGTERM)
     for process in processes:

@@ -11,7 +11,7 @@ from allennlp.models.archival import archive_model
 from tqdm import tqdm
 
 from elmo_plugin.compat.training_process import (
-    SECONDS_BETWEEN_LOOKS,
+    SECONDS_BETWEEN_POLLS,
     failure_reason,
     start_training,
     stop_training,
@@ -49,7 +49,7 @@ def measured_speed(config: Dict[str, Any], folder: Path, num_words: int) -> floa
         with _running(folder, MEASURING_NAME, "--force") as process:
             while record is None or record["seconds"] < _seconds_to_measure(num_words, record):
                 _check_running(process, folder, "It was only measured: give the same command again")
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+                time.sleep(SECONDS_BETWEEN_POLLS)
                 record = last_progress(folder / MEASURING_NAME / PROGRESS_NAME)
     finally:
         shutil.rmtree(folder / MEASURING_NAME, ignore_errors=True)
@@ -92,7 +92,7 @@ def train(folder: Path, plan: Plan) -> None:
                     figures = {name: record.get(name) for name in ("loss", "perplexity")}
                     shown = {name: f"{value:.4g}" for name, value in figures.items() if value}
                     progress.set_postfix(shown, refresh=False)
-                time.sleep(SECONDS_BETWEEN_LOOKS if is_running else 0)
+                time.sleep(SECONDS_BETWEEN_POLLS if is_running else 0)
     except KeyboardInterrupt:
         advice = "the same command with --resume continues from the last checkpoint"
         raise KeyboardInterrupt(advice) from None

@@ -105,6 +105,8 @@ def prepare_text(
     num_files = min(-(-sum(num_sentences) // SENTENCES_PER_FILE), MAX_FILES)
     counts, num_train = _write_train(train, folder, num_files)
     num_heldout, num_heldout_words = _write_heldout(heldout, folder / HELDOUT_NAME)
+    for copied in (folder / "text").glob("input-*"):
+        copied.unlink()
     if num_train == 0 or num_heldout == 0:
         raise ConfigurationError(
             f"TEXT: {sum(num_sentences)} sentences are too few to train on some and hold out "

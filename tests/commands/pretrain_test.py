@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(process, "SECONDS_OF_MEASURING", 0.5)
-    monkeypatch.setattr(process, "SECONDS_BETWEEN_LOOKS", 0.05)
+    monkeypatch.setattr(process, "SECONDS_BETWEEN_POLLS", 0.05)
     (tmp_path / "tiny.jsonnet").write_text(TINY)
     distributed = f"{TINY} + {{ distributed: {{ cuda_devices: [-1, -1] }} }}"
     (tmp_path / "distributed.jsonnet").write_text(distributed)

@@ -121,7 +121,7 @@ def test_a_part_of_much_text_is_read_in_little_time() -> None:
     config, plan = planned(replace(NEW, hours=0.1))
     assert plan.epochs == 1
     assert config["data_loader"]["batches_per_epoch"] == plan.batches
-    assert "the text 0.29 times" in plan.lines(NEW)["plan"]
+    assert "the text 0.33 times" in plan.lines(NEW)["plan"]
 
 
 def test_epochs_replace_hours() -> None:
