@@ -25,7 +25,7 @@ LM_TRAIN="$data/train-*.txt,${wikipedia[0]},${wikipedia[1]}" LM_HELDOUT=$data/he
 
 cat "$data"/train-000?[02468]-*.txt "${wikipedia[@]}" "${wikipedia[@]}" |
     shuf --random-source=<(yes) | split -n r/10 -d --additional-suffix=.txt - "$runs/mixed/"
-LM_START=$runs/start LM_TRAIN="$runs/mixed/*.txt" LM_HELDOUT=${wikipedia[0]/train/heldout} \
+LM_START=$runs/start LM_TRAIN="$runs/mixed/*.txt" LM_HELDOUT=$data/wikitext/heldout.txt \
     "$bin/allennlp" train training_configs/bilm_finetune.jsonnet -s "$runs/second" --include-package elmo_plugin \
     --overrides '{
         "model.precision": "bfloat16",
@@ -38,14 +38,14 @@ LM_START=$runs/start LM_TRAIN="$runs/mixed/*.txt" LM_HELDOUT=${wikipedia[0]/trai
 mkdir -p "$runs/modern" "$runs/last"
 (zcat "$data"/wikipedia/train-*.gz "$data"/spoken/train-*.gz; cat "$data"/train-000?[02468]-*.txt) |
     shuf --random-source=<(yes) | split -n r/40 -d --additional-suffix=.txt - "$runs/modern/"
-export LM_HELDOUT=${wikipedia[0]/train/heldout}
-bash scripts/read_on.sh "$runs/second/model.tar.gz" "$runs/third" "$runs/modern/[01]*.txt" 0.002 0.00002
+export LM_HELDOUT=$data/wikitext/heldout.txt
+bash scripts/train_further.sh "$runs/second/model.tar.gz" "$runs/third" "$runs/modern/[01]*.txt" 0.002 0.00002
 
 (cat "$runs"/modern/2[0-3].txt "$data"/train-000{01,07,13,19,25}-*.txt
     for _ in 1 2 3 4; do cat "${wikipedia[0]}"; done
     for _ in 1 2; do cat "${wikipedia[1]}"; done) |
     shuf --random-source=<(yes) | split -n r/8 -d --additional-suffix=.txt - "$runs/last/"
-bash scripts/read_on.sh "$runs/third/model.tar.gz" "$runs/fourth" "$runs/last/*.txt" 0.001 0.00002
+bash scripts/train_further.sh "$runs/third/model.tar.gz" "$runs/fourth" "$runs/last/*.txt" 0.001 0.00002
 
 "$bin/elmo" export "$runs/fourth/model.tar.gz" "$runs/elmo_mini" --dtype float16 --overwrite \
     --name elmo_mini --license cc-by-sa-4.0

@@ -4,8 +4,8 @@
 #
 #   bash scripts/elmo_small.sh DATA/lm    the same text as for scripts/elmo_mini.sh
 #
-# elmo_mini is made wider, with 30,000 words to predict, and reads on: three times text that the wider model has not read,
-# and then a mix at a falling rate, which has novels and WikiText's <unk> too.
+# elmo_mini is made wider, with 30,000 words to predict, and trained further: three times text that the wider model has
+# not read, and then a mix at a falling rate, which has novels and WikiText's <unk> too.
 set -euo pipefail
 
 data=${1:?folder of the corpus}
@@ -31,20 +31,20 @@ mix() { # folder, files of text
         for _ in 1 2; do cat "$data/wikisplit/train.txt"; done) |
         shuf --random-source=<(yes) | split -n r/8 -d --additional-suffix=.txt - "$runs/$1/"
 }
-read_on() { bash scripts/read_on.sh "$@"; }
+train_further() { bash scripts/train_further.sh "$@"; }
 
-read_on "$runs/grown" "$runs/1" "$runs/text/0[0-3].txt" 0.002 0.001
-read_on "$runs/1/model.tar.gz" "$runs/2" "$runs/text/04.txt" 0.0008 0.00005
-# 2,336 batches. In the making it was a longer step, which was stopped after 2,500.
-read_on "$runs/2/model.tar.gz" "$runs/3" "$runs/text/0[5-9].txt" 0.0015 0.001
+train_further "$runs/grown" "$runs/1" "$runs/text/0[0-3].txt" 0.002 0.001
+train_further "$runs/1/model.tar.gz" "$runs/2" "$runs/text/04.txt" 0.0008 0.00005
+# 2,336 batches. When elmo_small was made, it was a longer step, which was stopped after 2,500.
+train_further "$runs/2/model.tar.gz" "$runs/3" "$runs/text/0[5-9].txt" 0.0015 0.001
 mix first "$runs/text/13.txt"
-read_on "$runs/3/model.tar.gz" "$runs/4" "$runs/first/*.txt" 0.001 0.00002
-# Twice more: text that is new, then a mix. In the making steps 5 and 7 began from the exported weights, in float16.
-read_on "$runs/4/model.tar.gz" "$runs/5" "$runs/text/1[4-9].txt,$runs/text/2[0-6].txt" 0.0015 0.0008
-read_on "$runs/5/model.tar.gz" "$runs/6" "$runs/first/*.txt" 0.001 0.00002
-read_on "$runs/6/model.tar.gz" "$runs/7" "$runs/text/1[0-2].txt,$runs/text/2[7-9].txt,$runs/text/3[0-5].txt" 0.0015 0.0008
+train_further "$runs/3/model.tar.gz" "$runs/4" "$runs/first/*.txt" 0.001 0.00002
+# Twice more: text that is new, then a mix. When elmo_small was made, steps 5 and 7 began from the exported weights, in float16.
+train_further "$runs/4/model.tar.gz" "$runs/5" "$runs/text/1[4-9].txt,$runs/text/2[0-6].txt" 0.0015 0.0008
+train_further "$runs/5/model.tar.gz" "$runs/6" "$runs/first/*.txt" 0.001 0.00002
+train_further "$runs/6/model.tar.gz" "$runs/7" "$runs/text/1[0-2].txt,$runs/text/2[7-9].txt,$runs/text/3[0-5].txt" 0.0015 0.0008
 mix last "$runs"/text/{36,37,38,39,13}.txt
-read_on "$runs/7/model.tar.gz" "$runs/8" "$runs/last/*.txt" 0.0008 0.00002
+train_further "$runs/7/model.tar.gz" "$runs/8" "$runs/last/*.txt" 0.0008 0.00002
 
 "$bin/elmo" export "$runs/8/model.tar.gz" "$runs/elmo_small" --dtype float16 --overwrite \
     --name elmo_small --license cc-by-sa-4.0

@@ -30,7 +30,7 @@ for_both() {
 }
 on_small_tasks() { for task in ner sst srl snli; do on_task "$1" $task "1 2 3" --word-vectors "$vectors.txt"; done; }
 
-# Word vectors of the text that elmo_small has read: in small letters, as the words of most tasks; as wide as these and
+# Word vectors of the text that elmo_small has read: in lower case, as the words of most tasks; as wide as these and
 # one of the biLMs together; and as written, for the tasks whose words are.
 static() {
     train() {
@@ -43,16 +43,18 @@ static() {
     train "${vectors}_cased.txt" --cased
 }
 
-# The sentences that the reader of a task reads: task_text READER FILE.
+# The sentences that the reader of a task reads: task_text READER FILE [ARGUMENTS OF THE READER, in JSON].
 task_text() {
     "$bin/python" - "$@" <<'SCRIPT'
+import json
 import sys
 
 import elmo_plugin.plugin
 from allennlp.data import DatasetReader
 from allennlp.data.fields import TextField
 
-for instance in DatasetReader.by_name(sys.argv[1])().read(sys.argv[2]):
+arguments = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
+for instance in DatasetReader.by_name(sys.argv[1])(**arguments).read(sys.argv[2]):
     for field in instance.fields.values():
         if isinstance(field, TextField):
             print(*(token.text for token in field.tokens if token.text.strip()))
@@ -64,7 +66,7 @@ adapted() {
     mkdir -p "$runs/texts"
     for part in train dev; do
         task_text elmo_ner "$data/ner/wikigold/$part.conll" > "$runs/texts/ner_$part.txt"
-        task_text elmo_srl "$data/srl/$part.gold_conll" > "$runs/texts/srl_$part.txt"
+        task_text elmo_srl "$data/srl/$part.gold_conll" '{"with_all_sentences": true}' > "$runs/texts/srl_$part.txt"
         task_text elmo_sst "$data/sst/$part.txt" > "$runs/texts/sst_$part.txt"
         task_text elmo_snli "$data/snli/$part.jsonl" > "$runs/texts/snli_$part.txt"
     done

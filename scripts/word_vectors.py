@@ -1,6 +1,6 @@
 """
 Train static word vectors on text like elmo_mini's, to compare with ELMo: skip-gram with negative sampling
-(Mikolov et al. 2013), by gensim, of words in small letters or, with --cased, as they are written.
+(Mikolov et al. 2013), by gensim, of words in lower case or, with --cased, as they are written.
 `pip install gensim` first.
 
     python scripts/word_vectors.py runs/static.txt "DATA/lm/train-*.txt" "DATA/lm/wikipedia/train-*.txt.gz"

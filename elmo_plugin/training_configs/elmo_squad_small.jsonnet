@@ -1,7 +1,8 @@
 // The task model elmo_squad_small, which scripts/task_model.sh makes of this config on two CPU cores: question answering
 // with ELMo as the only input, so that the archive is small.
 //
-// The number of epochs was chosen on the dev part, with training on the train part alone; then both are trained on.
+// The number of epochs was chosen on the dev part, with training on the train part alone, when only the first answer to
+// a question counted as right; then both are trained on.
 //
 //   export SQUAD_DATA=...    a folder with train-v1.1.json and dev-v1.1.json
 //   export ELMO=elmo_small   a biLM that comes with this package, or a folder with options.json and weights.hdf5

@@ -4,8 +4,8 @@
 //
 // Two bidirectional LSTM layers of torch in place of the paper's eight alternating ones, which take many times as long.
 //
-// The number of epochs and the rate were chosen on the dev part, with training on the train part alone; then both are
-// trained on.
+// The number of epochs was chosen on the dev part, with training on the train part alone; then both are trained on, and
+// the rate, with no dev part left to halve it by, falls to zero.
 //
 //   export SRL_DATA=...       a folder with train.gold_conll, dev.gold_conll and test.gold_conll
 //   export ELMO=elmo_small    a biLM that comes with this package, or a folder with options.json and

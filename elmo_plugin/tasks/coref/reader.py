@@ -230,7 +230,8 @@ class CoreferencePredictor(TaskPredictor):
     """
     Predicts from `{"document": "Mary Smith slept. She was tired."}`, which `SentenceSplitter` splits into
     sentences, or from `{"sentences": [["Mary", "slept", "."], ["She", ...]]}`. Both can have a `"genre":
-    "bc"`, if the model was trained on documents with genres. The output has
+    "bc"`, if the model was trained on documents with genres. Speakers are unknown, so a model that was
+    trained on speakers answers differently than in its evaluation. The output has
 
     - `words`, the tokens of the whole document;
     - `clusters`, for each entity with several mentions the list of them, each as `[start,

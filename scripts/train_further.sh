@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # One epoch of a biLM of this package on more text: a step of scripts/elmo_mini.sh and scripts/elmo_small.sh.
 #
-#   bash scripts/read_on.sh FROM TO TEXT RATE END
+#   bash scripts/train_further.sh FROM TO TEXT RATE END
 #
 # FROM is a name, folder or archive, TO the folder of the run, TEXT files or globs, separated by commas. The learning
 # rate rises to RATE in 200 batches and falls evenly to END. LM_VOCABULARY and LM_HELDOUT as in bilm_finetune.jsonnet.
