@@ -34,9 +34,9 @@ inline void begin_amx(int num_rows) {
 
 inline void end_amx() { _tile_release(); }
 
-// Adds to four tiles of sums, four vectors for each row, the products of rows, `row_bytes` apart, and `depth` groups of
-// rows of weights: 64 bytes of each row for every 16 rows of four vectors. Weights from `next` on are fetched meanwhile,
-// `next_bytes` of them.
+// Adds to four tiles of sums, four vectors for each row, the products of rows, `row_bytes` apart, and weights: `depth`
+// times the neighbours of four vectors. That is 64 bytes of each row for every 16 of these. Weights from `next` on are
+// fetched meanwhile, `next_bytes` of them.
 template <bool ARE_INTEGERS>
 inline void add_products_by_amx(
     const void* rows, int64_t row_bytes, const void* weights, int64_t depth, bool is_first, const char* next,

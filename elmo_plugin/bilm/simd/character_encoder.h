@@ -68,7 +68,7 @@ class WordConvolutions {
         for (int64_t number = 0; number < encoder_.num_convolutions; number++) {
             const Convolution& convolution = encoder_.convolutions[number];
             const int64_t num_windows = std::min(last_window, num_characters_ - convolution.width) + 1;
-            const int64_t num_panels = (convolution.count + PANEL - 1) / PANEL;
+            const int64_t num_panels = ceil_divided(convolution.count, PANEL);
             for (int64_t panel = 0; panel < num_panels; panel++) {
                 Vector responses[VECTORS];
                 for (Vector& response : responses) response = broadcast(-std::numeric_limits<float>::infinity());
@@ -150,7 +150,7 @@ class EncoderRun {
   private:
     void highway(const Matrix& weight, int64_t count, int thread) {
         constexpr int HALF = VECTORS / 2;
-        const int64_t num_panels = (encoder_.num_filters + HALF * LANES - 1) / (HALF * LANES);
+        const int64_t num_panels = ceil_divided(encoder_.num_filters, HALF * LANES);
         const Share panels = share_of(num_panels, thread, num_threads_);
         for_products(
             cast_filters_, count, weight, panels,
@@ -176,7 +176,7 @@ class EncoderRun {
                 std::memcpy(target + row * dim, filter_row(row), dim * sizeof(float));
             return;
         }
-        const Share panels = share_of((dim + PANEL - 1) / PANEL, thread, num_threads_);
+        const Share panels = share_of(ceil_divided(dim, PANEL), thread, num_threads_);
         for_products(
             cast_filters_, count, encoder_.projection, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {

@@ -42,7 +42,7 @@ enum TracedVector { INPUT, CANDIDATE, FORGET, OUTPUT, CELL, TANH_CELL, TRACED };
 static_assert(CELL == VECTORS, "a panel has a vector of each gate");
 
 // The number of values for each token.
-inline int64_t width_of_trace(int64_t cell_size) { return (cell_size + LANES - 1) / LANES * LANES * TRACED; }
+inline int64_t width_of_trace(int64_t cell_size) { return ceil_divided(cell_size, LANES) * LANES * TRACED; }
 
 // The place of a row and of a vector of cells in a step of `size` rows, given the values of the step.
 inline float* traced(float* values, int64_t size, int64_t vector, int64_t row) {
@@ -54,7 +54,7 @@ class LSTMRun {
   public:
     LSTMRun(const Layer& layer, const Sequences& sequences, int num_threads)
         : layer_(layer), sequences_(sequences), num_threads_(num_threads), barrier_(num_threads) {
-        num_gate_panels_ = (layer.cell_size + LANES - 1) / LANES;
+        num_gate_panels_ = ceil_divided(layer.cell_size, LANES);
         const int64_t num_rows = sequences.step_sizes[0];
         // A block ends with the step that fills it, and no step is larger than the first.
         const int64_t most_tokens = sequences.tokens_per_block - 1 + num_rows;
@@ -160,7 +160,7 @@ class LSTMRun {
 
     void project(float* outputs, int64_t size, int thread) {
         const int64_t state_dim = layer_.state_dim;
-        const Share panels = share_of((state_dim + PANEL - 1) / PANEL, thread, num_threads_);
+        const Share panels = share_of(ceil_divided(state_dim, PANEL), thread, num_threads_);
         for_products(
             hidden_rows_, size, layer_.projection, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {

@@ -78,7 +78,7 @@ class LSTMBackward {
     void gradients_of_gates(int64_t first_token, int64_t size, int64_t previous_size, int thread) {
         const int64_t cell_size = layer_.cell_size, width = width_of_trace(cell_size);
         float* values = sequences_.trace.values + first_token * width;
-        const Share panels = share_of((cell_size + PANEL - 1) / PANEL, thread, num_threads_);
+        const Share panels = share_of(ceil_divided(cell_size, PANEL), thread, num_threads_);
         const auto for_hidden = [&](int64_t row, int64_t panel, const Vector* hidden_gradients) {
             const int64_t token = first_token + row;
             for (int v = 0; v < VECTORS; v++) {
@@ -134,7 +134,7 @@ class LSTMBackward {
         for (int64_t row = rows.begin; row < rows.end; row++)
             cast_row(sequences_.gate_gradients + (first_token + row) * width, width, gate_rows_, row);
         barrier_.wait();
-        const Share panels = share_of((dim + PANEL - 1) / PANEL, thread, num_threads_);
+        const Share panels = share_of(ceil_divided(dim, PANEL), thread, num_threads_);
         for_products(
             gate_rows_, size, layer_.state_weight, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {

@@ -29,6 +29,8 @@ struct Matrix {
 
 namespace {
 
+inline int64_t ceil_divided(int64_t total, int64_t size) { return (total + size - 1) / size; }
+
 constexpr int VECTORS = 4;
 constexpr int PANEL = LANES * VECTORS;
 
@@ -50,25 +52,25 @@ constexpr int FETCHED_INTO = 2;
 #endif
 // Number of rows that stay in the second-level cache while they are multiplied by one panel after another.
 constexpr int64_t ROWS_PER_PASS = 240;
-inline int64_t num_passes(int64_t num_rows) { return (num_rows + ROWS_PER_PASS - 1) / ROWS_PER_PASS; }
+inline int64_t num_passes(int64_t num_rows) { return ceil_divided(num_rows, ROWS_PER_PASS); }
 
 // ---------------------------------------------------------------------------------------------------- types
 
-// GROUP neighbouring rows of weights share 32 bits. They are multiplied in one or more PARTS, each with 32 bits of the
-// left row.
+// NEIGHBOURS rows of weights that follow each other share 32 bits. They are multiplied in one or more PARTS, each with
+// 32 bits of the left row.
 
-// The 32 bits of a group of narrower elements.
-inline Integers broadcast_group(const void* row) {
-    int32_t group;
-    std::memcpy(&group, row, sizeof group);
-    return broadcast(group);
+// The 32 bits of neighbours.
+inline Integers broadcast_neighbours(const void* row) {
+    int32_t bits;
+    std::memcpy(&bits, row, sizeof bits);
+    return broadcast(bits);
 }
 
 struct Float32 {
     using Element = float;
     using RowElement = float;
     using Sum = Vector;
-    static constexpr int GROUP = 1;
+    static constexpr int NEIGHBOURS = 1;
     static constexpr int PARTS = 1;
     static Vector weight(const void* source, int) { return load(static_cast<const float*>(source)); }
     static Vector left(const float* row, int) { return broadcast(*row); }
@@ -81,17 +83,17 @@ struct BFloat16 {
     using Element = uint16_t;
     using RowElement = uint16_t;
     using Sum = Vector;
-    static constexpr int GROUP = 2;
+    static constexpr int NEIGHBOURS = 2;
 };
 #elif defined(ELMO_BFLOAT16_PRODUCTS)
 struct BFloat16 {
     using Element = uint16_t;
     using RowElement = uint16_t;
     using Sum = Vector;
-    static constexpr int GROUP = 2;
+    static constexpr int NEIGHBOURS = 2;
     static constexpr int PARTS = 1;
     static Integers weight(const void* source, int) { return load_integers(source); }
-    static Integers left(const uint16_t* row, int) { return broadcast_group(row); }
+    static Integers left(const uint16_t* row, int) { return broadcast_neighbours(row); }
     static Vector add_product(Vector sum, Integers left, Integers weight) {
         return add_products_of_pairs(sum, left, weight);
     }
@@ -100,7 +102,7 @@ struct BFloat16 {
 // Weights are cast to float32 when they are read: this halves the memory traffic, and rows are not rounded.
 struct BFloat16 : Float32 {
     using Element = uint16_t;
-    static constexpr int GROUP = 2;
+    static constexpr int NEIGHBOURS = 2;
     static constexpr int PARTS = 2;
     static Vector weight(const void* source, int part) {
         const Integers pair = load_integers(source);
@@ -114,10 +116,10 @@ struct Int8 {
     using Element = int8_t;
     using RowElement = uint8_t;
     using Sum = Integers;
-    static constexpr int GROUP = 4;
+    static constexpr int NEIGHBOURS = 4;
     static constexpr int PARTS = 1;
     static Integers weight(const void* source, int) { return load_integers(source); }
-    static Integers left(const uint8_t* row, int) { return broadcast_group(row); }
+    static Integers left(const uint8_t* row, int) { return broadcast_neighbours(row); }
     static Integers add_product(Integers sum, Integers left, Integers weight) {
         return add_products_of_fours(sum, left, weight);
     }
@@ -131,7 +133,7 @@ constexpr bool USES_AMX = HAS_AMX && sizeof(typename Type::Element) < sizeof(flo
 
 // A matrix is padded with zeros to a multiple of so many rows.
 template <typename Type>
-constexpr int DEPTH_MULTIPLE = USES_AMX<Type> ? AMX_ROWS * Type::GROUP : Type::GROUP;
+constexpr int DEPTH_MULTIPLE = USES_AMX<Type> ? AMX_ROWS * Type::NEIGHBOURS : Type::NEIGHBOURS;
 
 // A block of weights stays in the first-level cache, beside rows; products by AMX read more of these.
 template <typename Type>
@@ -149,7 +151,7 @@ struct Rows {
     void resize(int64_t num_rows, int64_t width) {
         // Whole vectors, and a line more: AMX reads whole lines, and rows that are powers of two apart would share few
         // places of a cache.
-        stride = (width + LANES - 1) / LANES * LANES + LINE_BYTES / sizeof(Element);
+        stride = ceil_divided(width, LANES) * LANES + LINE_BYTES / sizeof(Element);
         values.resize(num_rows * stride);
         scales.resize(num_rows);
     }
@@ -168,16 +170,16 @@ inline __attribute__((always_inline)) void add_products(
     const typename Type::RowElement* rows, int64_t stride, const typename Type::Element* weights, int64_t strip_size,
     int64_t depth, const char* next, int64_t next_bytes, typename Type::Sum (&sums)[NUM_ROWS][NUM_VECTORS]
 ) {
-    const int64_t step = next_bytes * Type::GROUP / depth;
-    for (int64_t k = 0; k < depth; k += Type::GROUP) {
-        const auto* group = weights + k * STRIP_COLUMNS;
+    const int64_t step = next_bytes * Type::NEIGHBOURS / depth;
+    for (int64_t k = 0; k < depth; k += Type::NEIGHBOURS) {
+        const auto* neighbours = weights + k * STRIP_COLUMNS;
         __builtin_prefetch(next, 0, FETCHED_INTO);
         next += step;
         for (int part = 0; part < Type::PARTS; part++) {
-            decltype(Type::weight(group, part)) weight[NUM_VECTORS];
+            decltype(Type::weight(neighbours, part)) weight[NUM_VECTORS];
             for (int v = 0; v < NUM_VECTORS; v++)
                 weight[v] = in_register(Type::weight(
-                    group + v / STRIP_VECTORS * strip_size + v % STRIP_VECTORS * Type::GROUP * LANES, part
+                    neighbours + v / STRIP_VECTORS * strip_size + v % STRIP_VECTORS * Type::NEIGHBOURS * LANES, part
                 ));
             for (int r = 0; r < NUM_ROWS; r++) {
                 const auto left = Type::left(rows + r * stride + k, part);
@@ -235,24 +237,24 @@ inline void sums_by_amx(
 ) {
     using Sum = typename Type::Sum;
     Sum partial[ROWS_PER_PASS][VECTORS];  // sums of rows over the blocks so far
-    const int64_t rows_of_pass = (num_rows + num_passes(num_rows) - 1) / num_passes(num_rows);
-    // All groups have the same number of rows, so the last one may begin with rows of the one before.
-    const int64_t num_groups = (rows_of_pass + AMX_ROWS - 1) / AMX_ROWS;
-    const int64_t group_rows = (rows_of_pass + num_groups - 1) / num_groups;
-    begin_amx(group_rows);
+    const int64_t rows_of_pass = ceil_divided(num_rows, num_passes(num_rows));
+    // All tiles have the same number of rows, so the last one may begin with rows of the one before.
+    const int64_t num_tiles = ceil_divided(rows_of_pass, AMX_ROWS);
+    const int64_t tile_rows = ceil_divided(rows_of_pass, num_tiles);
+    begin_amx(tile_rows);
     for_blocks<Type>(num_rows, right, panels, [&](const Block<Type>& block) {
         // The processor itself fetches what is read without a pause.
-        const int64_t next_bytes = num_groups > 2 ? BLOCK_BYTES<Type> / num_groups : 0;
-        for (int64_t group = 0; group < num_groups; group++) {
-            const int64_t first = block.rows.begin + group * group_rows;
-            const int64_t from = std::min(first, block.rows.end - group_rows);
-            Sum(*sums)[VECTORS] = partial + group * AMX_ROWS;
+        const int64_t next_bytes = num_tiles > 2 ? BLOCK_BYTES<Type> / num_tiles : 0;
+        for (int64_t tile = 0; tile < num_tiles; tile++) {
+            const int64_t first = block.rows.begin + tile * tile_rows;
+            const int64_t from = std::min(first, block.rows.end - tile_rows);
+            Sum(*sums)[VECTORS] = partial + tile * AMX_ROWS;
             add_products_by_amx<IS_INT8<Type>>(
                 rows.row(from) + block.first_weight, rows.stride * sizeof(typename Type::RowElement), block.weights,
-                block.num_weights / Type::GROUP, block.first_weight == 0, block.next() + group * next_bytes, next_bytes,
-                sums
+                block.num_weights / Type::NEIGHBOURS, block.first_weight == 0, block.next() + tile * next_bytes,
+                next_bytes, sums
             );
-            for (int64_t row = first; block.is_last && row < from + group_rows; row++)
+            for (int64_t row = first; block.is_last && row < from + tile_rows; row++)
                 take_sums(row, block.panel, sums[row - from]);
         }
     });
