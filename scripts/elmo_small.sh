@@ -39,7 +39,8 @@ train_further "$runs/1/model.tar.gz" "$runs/2" "$runs/text/04.txt" 0.0008 0.0000
 train_further "$runs/2/model.tar.gz" "$runs/3" "$runs/text/0[5-9].txt" 0.0015 0.001
 mix first "$runs/text/13.txt"
 train_further "$runs/3/model.tar.gz" "$runs/4" "$runs/first/*.txt" 0.001 0.00002
-# Twice more: text that is new, then a mix. When elmo_small was made, steps 5 and 7 began from the exported weights, in float16.
+# Twice more: text that is new, then a mix. When elmo_small was made, steps 5 and 7 began from the exported weights, in
+# float16.
 train_further "$runs/4/model.tar.gz" "$runs/5" "$runs/text/1[4-9].txt,$runs/text/2[0-6].txt" 0.0015 0.0008
 train_further "$runs/5/model.tar.gz" "$runs/6" "$runs/first/*.txt" 0.001 0.00002
 train_further "$runs/6/model.tar.gz" "$runs/7" "$runs/text/1[0-2].txt,$runs/text/2[7-9].txt,$runs/text/3[0-5].txt" 0.0015 0.0008

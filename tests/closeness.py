@@ -51,9 +51,9 @@ def assert_close(
 
     Products of bfloat16, float16 and int8 are summed in float32. Their error arises before the sum: where
     the numbers to be rounded differ in the last place of float32, two computations may round them to
-    neighbours. Even if this happens to half of the terms, sums of random signs differ by one spacing of the
+    neighbors. Even if this happens to half of the terms, sums of random signs differ by one spacing of the
     low precision in relation to their size, whatever the number of terms. torch then rounds sums of bfloat16
-    to neighbours, too: at most one spacing more, so that a product may differ by two. A chain of k such
+    to neighbors, too: at most one spacing more, so that a product may differ by two. A chain of k such
     products adds up k of these errors, which are nearly independent. The limit is then
 
         2 * (sqrt(terms) * float32's spacing + sqrt(roundings) * the low precision's spacing) * scale

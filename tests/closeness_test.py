@@ -37,7 +37,7 @@ def test_the_limit_finds_an_error_of_a_wrong_term() -> None:
 
 @pytest.mark.usefixtures("not_recorded")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8], ids=str)
-def test_products_of_a_low_precision_are_close_if_half_of_the_factors_are_rounded_to_neighbours(
+def test_products_of_a_low_precision_are_close_if_half_of_the_factors_are_rounded_to_neighbors(
     dtype: torch.dtype,
 ) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -52,7 +52,7 @@ BYTES_PER_PART = 2**27  # of vectors
 
 MAX_ERRORS_SHOWN = 10
 
-# Settings of which the output depends, but not its parts: a run may be resumed with others.
+# Settings on which the output depends, but not its parts: a run may be resumed with others.
 _OF_OUTPUT_ONLY = ("forget_sentences", "use_sentence_keys")
 
 # What the user can do about a file that cannot be written.

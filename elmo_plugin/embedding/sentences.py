@@ -364,7 +364,7 @@ def find_sources(
         - a source of `SentenceSource`;
         - a folder: its files are read, except those in subfolders;
         - a pattern such as `texts/*.gz`, in which `**` matches folders at any depth.
-        Folders and patterns leave out files whose names begin with `.` or `_`.
+        Files whose names begin with `.` or `_` are left out, unless the pattern's does too.
     output : `str` or `PathLike`, optional
         The output of the run. Folders and patterns leave out this path and `OUTPUT.partial`.
 
@@ -399,6 +399,7 @@ def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:
     path = Path(one_input)
     if path.exists() and not path.is_dir():
         return [one_input]
+    are_named = not path.is_dir() and path.name.startswith(_NOT_DATA)
     if path.is_dir():
         files = list(path.iterdir())
         reason = f"the folder {one_input} holds no files"
@@ -412,7 +413,7 @@ def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:
         str(file)
         for file in files
         if file.is_file()
-        and not file.name.startswith(_NOT_DATA)
+        and (are_named or not file.name.startswith(_NOT_DATA))
         and not any(Path(os.path.abspath(file)).is_relative_to(o) for o in own)
     ]
     if not names:

@@ -23,8 +23,8 @@ from elmo_plugin.pretraining.text import (
 # Names in the folder of a training.
 PLAN_NAME, CONFIG_NAME, RUN_NAME = "plan.json", "config.jsonnet", "run"
 
-# Numbers of rows of a batch. The largest is used with which the longest training on the text, whatever the
-# time, has at least this number of updates.
+# Numbers of rows of a batch: the largest with which the longest training on the text, whatever the time, has
+# at least this number of updates.
 ROWS = (128, 64, 32, 16, 8, 4)
 MIN_UPDATES, MIN_UPDATES_OF_ADAPTING = 500, 300
 
@@ -106,7 +106,8 @@ class Plan:
     def lines(self, settings: Settings) -> Dict[str, str]:
         """Return the plan in lines, by what they say."""
         share = self.words / self.text.predictions
-        times = "once" if self.epochs == 1 and share > 0.9 else f"{share:.2g} times"
+        number = f"{share:.1f}" if share >= 0.1 else f"{share:.1g}"
+        times = "once" if self.epochs == 1 and share > 0.9 else f"{number} times"
         updates = f"{self.words:,} words in {self.batches:,} updates"
         plan = f"the text {times}: {updates}, about {_time(self.hours)}"
         lines = {
@@ -169,8 +170,9 @@ def base_config(settings: Settings) -> Dict[str, Any]:
             "speed it is planned. Remove it, or train it by `allennlp train`."
         )
     loader = config["data_loader"]
-    loader["rows"] = loader.get("rows") or DEFAULT_ROWS
-    loader["unroll_steps"] = loader.get("unroll_steps") or DEFAULT_UNROLL_STEPS
+    for key, default in (("rows", DEFAULT_ROWS), ("unroll_steps", DEFAULT_UNROLL_STEPS)):
+        if loader.get(key) is None:
+            loader[key] = default
     trainer = config["trainer"] = config.get("trainer") or {}
     checkpointer = trainer.get("checkpointer") or "elmo_atomic"
     if isinstance(checkpointer, str):  # AllenNLP's short form
@@ -182,7 +184,8 @@ def base_config(settings: Settings) -> Dict[str, Any]:
         ("vocabulary.vocabulary_file", "LM_VOCABULARY"),
     ):
         section, _, name = key.rpartition(".")
-        found = (config.get(section) or {}).get(name) if section else config.get(name)
+        parent = config.get(section) if section else config
+        found = parent.get(name) if isinstance(parent, dict) else None
         if found not in (variables[variable], [variables[variable]]):
             raise ConfigurationError(
                 f"--size: {settings.size} has the {key} {found!r}, expected std.extVar('{variable}'), as in "
@@ -195,14 +198,15 @@ def base_config(settings: Settings) -> Dict[str, Any]:
             "bilm_mini.jsonnet: shuffled streams leave out a part of the held-out text, another one in each "
             "epoch."
         )
-    # Training resumes by the first. The second has another plan's interval in the config of an earlier
-    # `elmo pretrain`.
+    # Training resumes by the first, which completes the metrics that others read. The last has another plan's
+    # interval in the config of an earlier `elmo pretrain`.
     others = [
         callback
         for callback in trainer.get("callbacks") or []
-        if (callback["type"] if isinstance(callback, dict) else callback) not in (_STATE, _PROGRESS)
+        if (callback.get("type") if isinstance(callback, dict) else callback)
+        not in (_STATE, _PROGRESS)
     ]
-    trainer["callbacks"] = [*others, _STATE, {"type": _PROGRESS}]
+    trainer["callbacks"] = [_STATE, *others, {"type": _PROGRESS}]
     return config
 
 

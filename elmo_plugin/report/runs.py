@@ -291,7 +291,7 @@ def _files_of(value: str) -> Dict[str, Path]:
     path = Path(value)
     files: Iterable[Path] = [path]
     if (path / "options.json").is_file():  # a biLM, with other files of its training
-        files = [path / "options.json", path / "weights.hdf5"]
+        files = [path / "options.json", *path.glob("*.hdf5")]
     elif path.is_dir():
         # Also in linked folders, as readers do.
         files = map(Path, glob(f"{escape(value)}/**", recursive=True))

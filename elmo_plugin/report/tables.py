@@ -63,9 +63,9 @@ class ReportOptions(Options):
 def check_results_folder(folder: str) -> None:
     """Raise `ConfigurationError` unless the folder of `--output` can be written, or made."""
     path = Path(folder).absolute()
-    existing = next(one for one in (path, *path.parents) if one.exists())
+    existing = next(one for one in (path, *path.parents) if os.path.lexists(one))
     is_writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
-    expected = f"a folder for the results: {existing} is no folder that can be written"
+    expected = f"a folder for the results: {existing} is not a writable folder"
     check_option("--output", folder, is_writable, expected)
 
 

@@ -471,7 +471,7 @@ def test_other_tensors_than_expected_are_refused(wrong: Callable[[Tensor], Tenso
 
 
 def rounded_to_eight_bits(rows: Tensor, pairs: bool = False) -> Tensor:
-    """With 127 for the largest magnitude; of pairs of neighbours with the same sign, of their sum."""
+    """With 127 for the largest magnitude; of pairs of neighbors with the same sign, of their sum."""
     largest = rows.abs().amax(dim=1, keepdim=True)
     if pairs:
         sums = (rows[:, 0::2] + rows[:, 1::2]).abs().amax(dim=1, keepdim=True)

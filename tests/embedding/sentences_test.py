@@ -291,6 +291,7 @@ class TestFinding:
             ("texts/*.txt", ["texts/b.txt"]),
             ("texts/*", ["texts/a.gz", "texts/b.txt"]),
             ("texts/_SUCCESS", ["texts/_SUCCESS"]),
+            ("texts/_*", ["texts/_SUCCESS"]),
             ("texts/**/*.txt", ["texts/b.txt", "texts/in/c.txt"]),
             (["d.txt", "texts/b.txt", "d.txt"], ["d.txt", "texts/b.txt"]),
             (["texts", "texts/*.txt"], ["texts/a.gz", "texts/b.txt"]),

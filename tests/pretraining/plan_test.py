@@ -121,7 +121,7 @@ def test_a_part_of_much_text_is_read_in_little_time() -> None:
     config, plan = planned(replace(NEW, hours=0.1))
     assert plan.epochs == 1
     assert config["data_loader"]["batches_per_epoch"] == plan.batches
-    assert "the text 0.33 times" in plan.lines(NEW)["plan"]
+    assert "the text 0.3 times" in plan.lines(NEW)["plan"]
 
 
 def test_epochs_replace_hours() -> None:
@@ -192,7 +192,7 @@ def test_state_and_progress_are_written_once(
     config, plan = planned_with(f"trainer+: {{ callbacks: {callbacks} }}", tmp_path)
     interval = plan.batches // 10
     progress = {"type": "elmo_progress", "validation_interval": interval}
-    assert config["trainer"]["callbacks"] == [*others, "elmo_bilm_state", progress]
+    assert config["trainer"]["callbacks"] == ["elmo_bilm_state", *others, progress]
 
 
 def test_the_largest_vocabulary_is_that_of_the_size_of_a_new_biLM() -> None:
@@ -220,6 +220,7 @@ def test_what_is_no_config_is_an_error(tmp_path: Path) -> None:
             "dataset_reader.vocabulary_file 'v', .*'LM_V",
         ),
         ("vocabulary: null", "vocabulary.vocabulary_file None, .*'LM_VOCABULARY'"),
+        ("vocabulary: 'empty'", "vocabulary.vocabulary_file None, .*'LM_VOCABULARY'"),
     ):
         other.write_text(f"(import '{CONFIGS}/bilm_mini.jsonnet') + {{ {change} }}")
         with pytest.raises(ConfigurationError, match=f"has the {match}"):

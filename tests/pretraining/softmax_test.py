@@ -166,7 +166,7 @@ class TestDraws:
         torch.manual_seed(0)
         words = torch.cat([sampled.draw_words()[0] for _ in range(4)])
         rare_words = words[words > 400_000]
-        # In float32, the random numbers' steps would favour some words there over their neighbours.
+        # In float32, the random numbers' steps would favor some words there over their neighbors.
         # The share of odd ones has this standard deviation at most; four of it are allowed.
         deviation = 0.5 / len(rare_words) ** 0.5
         assert len(rare_words) > 1000

@@ -120,6 +120,7 @@ def test_text_that_can_be_read_once_and_blank_lines_are_read(tmp_path: Path) -> 
     prepared = prepare_text(sources, [], tmp_path / "out", 1000)
     assert prepared.train_sentences == 19
     assert Counter(train_files(tmp_path)[0]) == {"a b": 10, "c d": 9}
+    assert not list((tmp_path / "out" / "text").glob("input-*"))  # it would be there twice
 
 
 def test_the_vocabulary_has_words_of_the_training_text_that_are_not_rare(tmp_path: Path) -> None:

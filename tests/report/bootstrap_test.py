@@ -49,7 +49,7 @@ def test_the_score_of_a_resample_is_that_of_its_items(monkeypatch: pytest.Monkey
 
 def test_the_interval_of_an_accuracy_is_that_of_the_binomial_distribution() -> None:
     resampled = resampled_scores(of_tags(*[(1, 1, 1)] * 30, *[(0, 1, 1)] * 70))
-    # The 2.5 % and 97.5 % quantiles of 100 draws with probability 0.3, or a neighbour of theirs.
+    # The 2.5 % and 97.5 % quantiles of 100 draws with probability 0.3, or a neighbor of theirs.
     assert numpy.percentile(resampled, [2.5, 97.5]) == pytest.approx([0.21, 0.39], abs=0.0101)
     deviation = (0.3 * 0.7 / 100) ** 0.5
     assert abs(resampled.mean() - 0.3) < 5 * deviation / len(resampled) ** 0.5

@@ -161,7 +161,7 @@ class TestTrain:
                 {"output": __file__},
                 "--output: found .*runs_test.py, expected a folder for the results",
             ),
-            ({"output": f"{__file__}/results"}, r"runs_test\.py is no folder that can be written"),
+            ({"output": f"{__file__}/results"}, r"runs_test\.py is not a writable folder"),
         ],
     )
     def test_invalid_options(self, changes: Dict[str, Any], match: str, options: Options) -> None:
@@ -329,11 +329,13 @@ class TestRunFolder:
         with pytest.raises(ConfigurationError, match=r"model\.text_encoder\.options_file is"):
             folder.check()
 
+    @pytest.mark.parametrize("weights", ["weights.hdf5", "others.hdf5"])
     def test_what_remains_of_the_training_of_a_biLM_may_be_removed(
-        self, path: Path, data: Path, tmp_path: Path
+        self, path: Path, data: Path, tmp_path: Path, weights: str
     ) -> None:
         bilm = tmp_path / "my_elmo"
         shutil.copytree(model_files.PRETRAINED_FOLDER / "elmo_mini", bilm)
+        (bilm / "weights.hdf5").rename(bilm / weights)
         (bilm / "training").mkdir()
         (bilm / "training" / "config.jsonnet").write_text("{}")
         config = self.config_on(data)
@@ -341,7 +343,7 @@ class TestRunFolder:
         folder = self.finished(path, config)
         shutil.rmtree(bilm / "training")
         folder.check()
-        (bilm / "weights.hdf5").write_bytes(b"other")
+        (bilm / weights).write_bytes(b"other")
         with pytest.raises(ConfigurationError, match=r"model\.text_encoder\.options_file is"):
             folder.check()
 

@@ -39,7 +39,7 @@ class SIMDRunner(Runner):
         self.version = ABI_VERSION
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        if state["version"] != ABI_VERSION:
+        if state.get("version") != ABI_VERSION:
             raise ConfigurationError(
                 "A biLM that was packed by another version of elmo_plugin cannot run here. Freeze it again, "
                 "from its files."

@@ -35,7 +35,7 @@ inline void begin_amx(int num_rows) {
 inline void end_amx() { _tile_release(); }
 
 // Adds to four tiles of sums, four vectors for each row, the products of rows, `row_bytes` apart, and weights: `depth`
-// times the neighbours of four vectors. That is 64 bytes of each row for every 16 of these. Weights from `next` on are
+// times the neighbors of four vectors. That is 64 bytes of each row for every 16 of these. Weights from `next` on are
 // fetched meanwhile, `next_bytes` of them.
 template <bool ARE_INTEGERS>
 inline void add_products_by_amx(

@@ -76,7 +76,7 @@ def in_panels(
     weights, dtype = [weight.detach() for weight in weights], getattr(torch, precision)
     num_outputs, depth = weights[0].shape
     # Number of adjacent weights of one output that are multiplied together.
-    neighbours = 4 // dtype.itemsize
+    neighbors = 4 // dtype.itemsize
     extra_depth = -depth % library.depth_multiple(dtype.itemsize)
     per_panel = panel_columns // len(weights)
     shape = math.ceil(num_outputs / per_panel), depth + extra_depth, panel_columns
@@ -97,8 +97,8 @@ def in_panels(
         columns = columns.to(dtype)
         if precision == "int8":
             torch.sum(columns, dim=1, dtype=torch.int32, out=block_sums)
-        # As they are read: of the columns of a strip the first neighbours, then the next ...
-        strips = columns.view(-1, strip_columns, shape[1] // neighbours, neighbours).transpose(1, 2)
+        # As they are read: of the columns of a strip the first neighbors, then the next ...
+        strips = columns.view(-1, strip_columns, shape[1] // neighbors, neighbors).transpose(1, 2)
         block_panels.view(strips.shape).copy_(strips)
     bias = None
     if biases:
@@ -135,8 +135,8 @@ def quantized(rows: Tensor, largest: Tensor) -> Tuple[Tensor, Tensor]:
 
 def largest_of_pairs(weight: Tensor) -> Tensor:
     """
-    Return for each row of `weight` its largest magnitude, `(num_rows,)`, where the neighbours 0 and 1, 2 and
-    3, ... count together if they have the same sign. Scaled to 127, two neighbouring products with integers
+    Return for each row of `weight` its largest magnitude, `(num_rows,)`, where the neighbors 0 and 1, 2 and
+    3, ... count together if they have the same sign. Scaled to 127, two neighboring products with integers
     of up to 255 fit into 16 bits, which is how processors without better instructions add them.
     """
     if weight.size(1) % 2:

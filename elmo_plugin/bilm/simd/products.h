@@ -56,11 +56,11 @@ inline int64_t num_passes(int64_t num_rows) { return ceil_divided(num_rows, ROWS
 
 // ---------------------------------------------------------------------------------------------------- types
 
-// NEIGHBOURS rows of weights that follow each other share 32 bits. They are multiplied in one or more PARTS, each with
+// NEIGHBORS rows of weights that follow each other share 32 bits. They are multiplied in one or more PARTS, each with
 // 32 bits of the left row.
 
-// The 32 bits of neighbours.
-inline Integers broadcast_neighbours(const void* row) {
+// The 32 bits of neighbors.
+inline Integers broadcast_neighbors(const void* row) {
     int32_t bits;
     std::memcpy(&bits, row, sizeof bits);
     return broadcast(bits);
@@ -70,7 +70,7 @@ struct Float32 {
     using Element = float;
     using RowElement = float;
     using Sum = Vector;
-    static constexpr int NEIGHBOURS = 1;
+    static constexpr int NEIGHBORS = 1;
     static constexpr int PARTS = 1;
     static Vector weight(const void* source, int) { return load(static_cast<const float*>(source)); }
     static Vector left(const float* row, int) { return broadcast(*row); }
@@ -83,17 +83,17 @@ struct BFloat16 {
     using Element = uint16_t;
     using RowElement = uint16_t;
     using Sum = Vector;
-    static constexpr int NEIGHBOURS = 2;
+    static constexpr int NEIGHBORS = 2;
 };
 #elif defined(ELMO_BFLOAT16_PRODUCTS)
 struct BFloat16 {
     using Element = uint16_t;
     using RowElement = uint16_t;
     using Sum = Vector;
-    static constexpr int NEIGHBOURS = 2;
+    static constexpr int NEIGHBORS = 2;
     static constexpr int PARTS = 1;
     static Integers weight(const void* source, int) { return load_integers(source); }
-    static Integers left(const uint16_t* row, int) { return broadcast_neighbours(row); }
+    static Integers left(const uint16_t* row, int) { return broadcast_neighbors(row); }
     static Vector add_product(Vector sum, Integers left, Integers weight) {
         return add_products_of_pairs(sum, left, weight);
     }
@@ -102,7 +102,7 @@ struct BFloat16 {
 // Weights are cast to float32 when they are read: this halves the memory traffic, and rows are not rounded.
 struct BFloat16 : Float32 {
     using Element = uint16_t;
-    static constexpr int NEIGHBOURS = 2;
+    static constexpr int NEIGHBORS = 2;
     static constexpr int PARTS = 2;
     static Vector weight(const void* source, int part) {
         const Integers pair = load_integers(source);
@@ -116,10 +116,10 @@ struct Int8 {
     using Element = int8_t;
     using RowElement = uint8_t;
     using Sum = Integers;
-    static constexpr int NEIGHBOURS = 4;
+    static constexpr int NEIGHBORS = 4;
     static constexpr int PARTS = 1;
     static Integers weight(const void* source, int) { return load_integers(source); }
-    static Integers left(const uint8_t* row, int) { return broadcast_neighbours(row); }
+    static Integers left(const uint8_t* row, int) { return broadcast_neighbors(row); }
     static Integers add_product(Integers sum, Integers left, Integers weight) {
         return add_products_of_fours(sum, left, weight);
     }
@@ -133,7 +133,7 @@ constexpr bool USES_AMX = HAS_AMX && sizeof(typename Type::Element) < sizeof(flo
 
 // A matrix is padded with zeros to a multiple of so many rows.
 template <typename Type>
-constexpr int DEPTH_MULTIPLE = USES_AMX<Type> ? AMX_ROWS * Type::NEIGHBOURS : Type::NEIGHBOURS;
+constexpr int DEPTH_MULTIPLE = USES_AMX<Type> ? AMX_ROWS * Type::NEIGHBORS : Type::NEIGHBORS;
 
 // A block of weights stays in the first-level cache, beside rows; products by AMX read more of these.
 template <typename Type>
@@ -170,16 +170,16 @@ inline __attribute__((always_inline)) void add_products(
     const typename Type::RowElement* rows, int64_t stride, const typename Type::Element* weights, int64_t strip_size,
     int64_t depth, const char* next, int64_t next_bytes, typename Type::Sum (&sums)[NUM_ROWS][NUM_VECTORS]
 ) {
-    const int64_t step = next_bytes * Type::NEIGHBOURS / depth;
-    for (int64_t k = 0; k < depth; k += Type::NEIGHBOURS) {
-        const auto* neighbours = weights + k * STRIP_COLUMNS;
+    const int64_t step = next_bytes * Type::NEIGHBORS / depth;
+    for (int64_t k = 0; k < depth; k += Type::NEIGHBORS) {
+        const auto* neighbors = weights + k * STRIP_COLUMNS;
         __builtin_prefetch(next, 0, FETCHED_INTO);
         next += step;
         for (int part = 0; part < Type::PARTS; part++) {
-            decltype(Type::weight(neighbours, part)) weight[NUM_VECTORS];
+            decltype(Type::weight(neighbors, part)) weight[NUM_VECTORS];
             for (int v = 0; v < NUM_VECTORS; v++)
                 weight[v] = in_register(Type::weight(
-                    neighbours + v / STRIP_VECTORS * strip_size + v % STRIP_VECTORS * Type::NEIGHBOURS * LANES, part
+                    neighbors + v / STRIP_VECTORS * strip_size + v % STRIP_VECTORS * Type::NEIGHBORS * LANES, part
                 ));
             for (int r = 0; r < NUM_ROWS; r++) {
                 const auto left = Type::left(rows + r * stride + k, part);
@@ -251,7 +251,7 @@ inline void sums_by_amx(
             Sum(*sums)[VECTORS] = partial + tile * AMX_ROWS;
             add_products_by_amx<IS_INT8<Type>>(
                 rows.row(from) + block.first_weight, rows.stride * sizeof(typename Type::RowElement), block.weights,
-                block.num_weights / Type::NEIGHBOURS, block.first_weight == 0, block.next() + tile * next_bytes,
+                block.num_weights / Type::NEIGHBORS, block.first_weight == 0, block.next() + tile * next_bytes,
                 next_bytes, sums
             );
             for (int64_t row = first; block.is_last && row < from + tile_rows; row++)

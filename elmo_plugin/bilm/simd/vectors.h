@@ -131,7 +131,7 @@ constexpr int32_t ROW_OFFSET = 0;
 constexpr int32_t ROW_OFFSET = 128;
 #endif
 
-// Adds to each sum the products of four 8-bit `rows`, with ROW_OFFSET, and four signed `weights`. Two neighbouring
+// Adds to each sum the products of four 8-bit `rows`, with ROW_OFFSET, and four signed `weights`. Two neighboring
 // products fit into 16 bits: see `largest_of_pairs` in panels.py.
 inline Integers add_products_of_fours(Integers sums, Integers rows, Integers weights) {
 #if defined(__AVX512VNNI__)

@@ -56,7 +56,7 @@ struct OwnMatrix {
     Matrix matrix;
 
     OwnMatrix(int bytes, const Numbers& weight, int64_t groups, int64_t outputs, int64_t depth) {
-        const int64_t neighbours = 4 / bytes, multiple = depth_multiple(bytes);
+        const int64_t neighbors = 4 / bytes, multiple = depth_multiple(bytes);
         const int64_t padded = (depth + multiple - 1) / multiple * multiple;
         const int64_t per_panel = PANEL / groups, num_panels = (outputs + per_panel - 1) / per_panel;
         const int64_t strip = strip_columns();
@@ -71,8 +71,8 @@ struct OwnMatrix {
                 const Integral integral(values, depth, true);
                 scales[column] = integral.scale;
                 for (int64_t k = 0; k < depth; k++) {
-                    const int64_t row = column / strip * padded + k / neighbours * neighbours;
-                    char* at = panels.data() + (row * strip + column % strip * neighbours + k % neighbours) * bytes;
+                    const int64_t row = column / strip * padded + k / neighbors * neighbors;
+                    char* at = panels.data() + (row * strip + column % strip * neighbors + k % neighbors) * bytes;
                     const uint16_t rounded = to_bfloat16(values[k]);
                     sums[column] += integral.integers[k];
                     if (bytes == 4) std::memcpy(at, &values[k], 4);
