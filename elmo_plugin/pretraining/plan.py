@@ -198,15 +198,13 @@ def base_config(settings: Settings) -> Dict[str, Any]:
             "bilm_mini.jsonnet: shuffled streams leave out a part of the held-out text, another one in each "
             "epoch."
         )
-    # Training resumes by the first, which completes the metrics that others read. The last has another plan's
-    # interval in the config of an earlier `elmo pretrain`.
-    others = [
-        callback
-        for callback in trainer.get("callbacks") or []
-        if (callback.get("type") if isinstance(callback, dict) else callback)
-        not in (_STATE, _PROGRESS)
-    ]
-    trainer["callbacks"] = [_STATE, *others, {"type": _PROGRESS}]
+    given = trainer.get("callbacks") or []
+    types = [one.get("type") if isinstance(one, dict) else one for one in given]
+    # Training resumes by the state, which comes before others that read the metrics that it completes.
+    state = [] if _STATE in types else [_STATE]
+    # In the config of an earlier `elmo pretrain` the progress has the interval of that plan.
+    others = [callback for callback, kind in zip(given, types) if kind != _PROGRESS]
+    trainer["callbacks"] = [*state, *others, {"type": _PROGRESS}]
     return config
 
 

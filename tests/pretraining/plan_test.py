@@ -181,9 +181,12 @@ def test_a_config_of_ones_own_can_leave_out_what_has_a_default(tmp_path: Path) -
     "callbacks, others",
     [
         # As in the config of an earlier `elmo pretrain`.
-        ("['a', 'elmo_bilm_state', { type: 'elmo_progress', validation_interval: 5 }]", ["a"]),
-        ("['elmo_progress', { type: 'b' }]", [{"type": "b"}]),
-        ("null", []),
+        (
+            "['a', 'elmo_bilm_state', { type: 'elmo_progress', validation_interval: 5 }]",
+            ["a", "elmo_bilm_state"],
+        ),
+        ("['elmo_progress', { type: 'b' }]", ["elmo_bilm_state", {"type": "b"}]),
+        ("null", ["elmo_bilm_state"]),
     ],
 )
 def test_state_and_progress_are_written_once(
@@ -192,7 +195,7 @@ def test_state_and_progress_are_written_once(
     config, plan = planned_with(f"trainer+: {{ callbacks: {callbacks} }}", tmp_path)
     interval = plan.batches // 10
     progress = {"type": "elmo_progress", "validation_interval": interval}
-    assert config["trainer"]["callbacks"] == ["elmo_bilm_state", *others, progress]
+    assert config["trainer"]["callbacks"] == [*others, progress]
 
 
 def test_the_largest_vocabulary_is_that_of_the_size_of_a_new_biLM() -> None:
