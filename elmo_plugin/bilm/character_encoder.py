@@ -1,14 +1,14 @@
 """From the characters of a word to its context-independent vector, the biLM's layer 0."""
 
 import math
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elmo_plugin.bilm.characters import NUM_CHARACTER_IDS
-from elmo_plugin.bilm.interception import are_plain
+from elmo_plugin.bilm.interception import are_plain, settings_of
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.simd.character_encoder import pool_words, pool_words_backward
 from elmo_plugin.bilm.simd.library import unit_of_modules
@@ -49,6 +49,7 @@ class CharacterEncoder(torch.nn.Module):
         self.convolutions = torch.nn.ModuleList(
             _new_convolution(options, width, count) for width, count in options.filters
         )
+        self._built_settings = self._settings()
         self.highways = torch.nn.ModuleList(
             Highway(options.num_filters) for _ in range(options.num_highway)
         )
@@ -91,7 +92,7 @@ class CharacterEncoder(torch.nn.Module):
         convolutions = [(layer, torch.nn.Conv1d) for layer in self.convolutions]
         if (
             not are_plain([(self.character_embedding, torch.nn.Embedding), *convolutions])
-            or not self._settings_are_those_of_cpp()
+            or self._settings() != self._built_settings
             or any(layer.weight.dtype != torch.float32 for layer in self.convolutions)
         ):
             return None
@@ -104,15 +105,9 @@ class CharacterEncoder(torch.nn.Module):
         ]
         return _MaximaInCpp.apply(unit, words, embedding, *parameters)
 
-    def _settings_are_those_of_cpp(self) -> bool:
-        """Whether embedding and convolutions, which print each setting that is not the default, have none."""
-        embedding = self.character_embedding
-        size, dim = embedding.num_embeddings, embedding.embedding_dim
-        return embedding.extra_repr() == f"{size}, {dim}, padding_idx=0" and all(
-            layer.extra_repr()
-            == f"{dim}, {layer.out_channels}, kernel_size={layer.kernel_size}, stride=(1,)"
-            for layer in self.convolutions
-        )
+    def _settings(self) -> List[Dict[str, Any]]:
+        """Return what the modules that the C++ replaces compute by, beside their weights."""
+        return [settings_of(module) for module in (self.character_embedding, *self.convolutions)]
 
 
 class _MaximaInCpp(torch.autograd.Function):

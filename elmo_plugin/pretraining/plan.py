@@ -177,19 +177,18 @@ def base_config(settings: Settings) -> Dict[str, Any]:
     checkpointer = trainer.get("checkpointer") or "elmo_atomic"
     if isinstance(checkpointer, str):  # AllenNLP's short form
         trainer["checkpointer"] = {"type": checkpointer}
+    values = Params(config).as_flat_dict()
     for key, variable in (
         ("train_data_path", "LM_TRAIN"),
         ("validation_data_path", "LM_HELDOUT"),
         ("dataset_reader.vocabulary_file", "LM_VOCABULARY"),
         ("vocabulary.vocabulary_file", "LM_VOCABULARY"),
     ):
-        section, _, name = key.rpartition(".")
-        parent = config.get(section) if section else config
-        found = parent.get(name) if isinstance(parent, dict) else None
+        found = values.get(key)
         if found not in (variables[variable], [variables[variable]]):
             raise ConfigurationError(
                 f"--size: {settings.size} has the {key} {found!r}, expected std.extVar('{variable}'), as in "
-                "bilm_mini.jsonnet, for a file that this command makes of its text."
+                "bilm_mini.jsonnet: this command makes that file from TEXT. Correct it."
             )
     loader = config.get("validation_data_loader") or loader
     if loader.get("type") == "elmo_bilm_streams" and loader.get("shuffle") is not False:

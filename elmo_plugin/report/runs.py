@@ -29,7 +29,7 @@ from allennlp.common import Params
 from allennlp.common.tqdm import Tqdm
 
 from elmo_plugin.arguments import option
-from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
+from elmo_plugin.bilm.model_files import is_pretrained, resolve_model_files
 from elmo_plugin.compat.training_process import (
     failure_reason,
     start_training,
@@ -285,14 +285,13 @@ def _hashed(value: Any, key: str) -> Any:
 
 def _files_of(value: str) -> Dict[str, Path]:
     """Return the files that a value names, by their paths relative to it."""
-    if is_pretrained(value):
-        return {path.name: path for path in pretrained_files(value)}
-    value = os.path.expanduser(value)
-    path = Path(value)
+    path = Path(os.path.expanduser(value))
+    is_bilm = (path / "options.json").is_file() and any(path.glob("*.hdf5"))
+    if is_bilm or is_pretrained(value):  # without the other files of its training
+        return {file.name: file for file in resolve_model_files(value, None)}
+    value = str(path)
     files: Iterable[Path] = [path]
-    if (path / "options.json").is_file():  # a biLM, with other files of its training
-        files = [path / "options.json", *path.glob("*.hdf5")]
-    elif path.is_dir():
+    if path.is_dir():
         # Also in linked folders, as readers do.
         files = map(Path, glob(f"{escape(value)}/**", recursive=True))
     elif not path.exists():
