@@ -76,7 +76,7 @@ test-seeds: $(DEV_STAMP) ## the same with 20 other random inputs in turn (an hou
 attack: $(DEV_STAMP) ## attack what the package promises with random input, ten minutes: make attack OPTIONS="--minutes 60"
 	$(VENV)/bin/python -m attacks $(OPTIONS)
 
-sanitize: $(DEV_STAMP) ## attack the C++ under the address, undefined behaviour and thread sanitizers (half an hour): make sanitize OPTIONS="threads --trials 50"
+sanitize: $(DEV_STAMP) ## attack the C++ under the address, undefined behavior and thread sanitizers (half an hour): make sanitize OPTIONS="threads --trials 50"
 	$(VENV)/bin/python -m attacks.sanitizers $(OPTIONS)
 
 lint: $(DEV_STAMP) ## check style, format, types, and the workflow by its schema

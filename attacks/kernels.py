@@ -66,7 +66,7 @@ def rounded_product(weight: Tensor, precision: str, unit: str) -> Callable[[Tens
 
 
 def _largest_of_pairs(weight: Tensor) -> Tensor:
-    """Return the largest magnitude of each row, and of sums of its neighbours 0 and 1, 2 and 3, ..."""
+    """Return the largest magnitude of each row, and of sums of its neighbors 0 and 1, 2 and 3, ..."""
     pairs = torch.nn.functional.pad(weight.float(), (0, weight.size(1) % 2)).unflatten(1, (-1, 2))
     return torch.cat([pairs.flatten(1), pairs.sum(dim=2)], dim=1).abs().amax(dim=1)
 

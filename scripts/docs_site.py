@@ -83,7 +83,7 @@ def on_page_markdown(markdown: str, /, *, page: Page, config: MkDocsConfig, file
 
 
 def on_page_content(html: str, /, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put drawings into the page itself, where they take its colours."""
+    """Put drawings into the page itself, where they take its colors."""
     return _DRAWING.sub(
         lambda image: (
             f'<div class="drawing">{(REPOSITORY / "docs" / image[1]).read_text("utf-8")}</div>'

@@ -1,4 +1,4 @@
-"""Several files of a release agree: on its version, its licences, and the commands that check it."""
+"""Several files of a release agree: on its version, its licenses, and the commands that check it."""
 
 import re
 from pathlib import Path
@@ -12,8 +12,8 @@ from tests.conftest import FIXTURES, REPOSITORY
 
 PRETRAINED = REPOSITORY / "elmo_plugin" / "pretrained"
 
-# The licence of files as texts write it, and its SPDX identifier.
-LICENCES = {"Apache-2.0": "Apache-2.0", "CC BY-SA 4.0": "CC-BY-SA-4.0", "CC BY 4.0": "CC-BY-4.0"}
+# The license of files as texts write it, and its SPDX identifier.
+LICENSES = {"Apache-2.0": "Apache-2.0", "CC BY-SA 4.0": "CC-BY-SA-4.0", "CC BY 4.0": "CC-BY-4.0"}
 
 
 def read(name: str) -> str:
@@ -24,12 +24,12 @@ def makefile_targets() -> List[str]:
     return re.findall(r"^([a-z-]+):", read("Makefile"), flags=re.MULTILINE)
 
 
-def licence_rows() -> Dict[str, str]:
-    """The table of LICENSES.md: files to licence."""
+def license_rows() -> Dict[str, str]:
+    """The table of LICENSES.md: files to license."""
     rows = [line.strip("|").split("|") for line in read("LICENSES.md").splitlines() if "|" in line]
     return {
-        files.strip(): re.sub(r"\[(.+)\]\(.+\)", r"\1", licence.strip())
-        for files, licence, _ in rows[2:]
+        files.strip(): re.sub(r"\[(.+)\]\(.+\)", r"\1", license.strip())
+        for files, license, _ in rows[2:]
     }
 
 
@@ -44,30 +44,30 @@ def test_the_changelog_names_each_model_that_comes_with_the_package() -> None:
     assert [path.name for path in PRETRAINED.iterdir() if f"`{path.name}`" not in changelog] == []
 
 
-def test_the_metadata_has_the_licences_of_all_files() -> None:
+def test_the_metadata_has_the_licenses_of_all_files() -> None:
     expression = re.search(r'^license = "(.+)"$', read("pyproject.toml"), flags=re.MULTILINE)
     assert expression is not None
-    assert set(expression[1].split(" AND ")) == {LICENCES[name] for name in licence_rows().values()}
+    assert set(expression[1].split(" AND ")) == {LICENSES[name] for name in license_rows().values()}
     assert yaml.safe_load(read("CITATION.cff"))["license"] in expression[1]
 
 
 @pytest.mark.parametrize("folder", sorted(PRETRAINED.iterdir()), ids=lambda folder: folder.name)
-def test_a_card_names_the_licence_that_licenses_md_has(folder: Path) -> None:
+def test_a_card_names_the_license_that_licenses_md_has(folder: Path) -> None:
     front_matter = (folder / "README.md").read_text(encoding="utf-8").split("---\n")[1]
     (row,) = [
-        name for files, name in licence_rows().items() if "`elmo_plugin/pretrained/`" in files
+        name for files, name in license_rows().items() if "`elmo_plugin/pretrained/`" in files
     ]
-    assert yaml.safe_load(front_matter)["license"] == LICENCES[row].lower()
+    assert yaml.safe_load(front_matter)["license"] == LICENSES[row].lower()
 
 
-def test_a_readme_of_each_fixture_names_the_licence_that_licenses_md_has() -> None:
-    rows = licence_rows()
+def test_a_readme_of_each_fixture_names_the_license_that_licenses_md_has() -> None:
+    rows = license_rows()
     cards = {path.parent: path.read_text("utf-8") for path in FIXTURES.rglob("README.md")}
     for file in FIXTURES.rglob("*"):
         if file.is_dir() or "__pycache__" in file.parts:
             continue
         (card, *_) = [folder for folder in file.parents if folder in cards] or [file]
-        assert card in cards, f"{file}: no README.md beside or above it names its licence"
+        assert card in cards, f"{file}: no README.md beside or above it names its license"
         row = f"`{card.relative_to(REPOSITORY).as_posix()}/`"
         assert rows.get(row, rows["other `fixtures/`"]) in cards[card], card
 

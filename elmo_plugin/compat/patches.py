@@ -34,7 +34,7 @@ def prepare_allennlp() -> None:
     Check the environment, then patch what current versions of Python, torch and transformers broke in
     AllenNLP 2.10.1, and how it finds and extracts archives.
 
-    No patch changes the meaning of a config, or the behaviour of torch and other packages elsewhere in the
+    No patch changes the meaning of a config, or the behavior of torch and other packages elsewhere in the
     process. Later calls in the same process do nothing. Raises as `check_environment`.
     """
     check_environment()

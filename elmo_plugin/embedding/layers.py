@@ -90,7 +90,7 @@ def layer_choice(name: str, pool: Optional[str] = None) -> LayerChoice:
 def learned_mix(mix: ScalarMix, name: str, pool: Optional[str] = None) -> LayerChoice:
     """
     Return the choice that makes the weighted sum of layers that a task model learned (paper, eq. 1), gamma
-    included. Raise `ConfigurationError` if the mix normalises layers: vectors then depend on the whole batch.
+    included. Raise `ConfigurationError` if the mix normalizes layers: vectors then depend on the whole batch.
     """
     if mix.do_layer_norm:
         raise ConfigurationError(

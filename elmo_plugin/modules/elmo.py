@@ -42,7 +42,7 @@ class Elmo(torch.nn.Module):
     requires_grad : `bool`, optional (default = `False`)
         Fine-tune the biLM.
     do_layer_norm : `bool`, optional (default = `False`)
-        Normalise layers before mixing, see `ScalarMix`.
+        Normalize layers before mixing, see `ScalarMix`.
     dropout : `float`, optional (default = `0.5`)
         Dropout on the ELMo representations.
     vocab_to_cache : `List[str]`, optional
@@ -249,7 +249,7 @@ class Elmo(torch.nn.Module):
         A dictionary with
         - `elmo_representations`: a list of `num_output_representations` tensors, `(batch_size, timesteps,
           get_output_dim())`, zero at padding (not zero if sentence boundaries are kept and layers are
-          normalised);
+          normalized);
         - `mask`: `(batch_size, timesteps)`.
 
         Both have the additional dimensions of `inputs`, and 2 more timesteps if sentence boundaries are kept.

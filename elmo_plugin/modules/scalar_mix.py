@@ -12,7 +12,7 @@ from elmo_plugin.errors import ConfigurationError
 
 class ScalarMix(torch.nn.Module):
     """
-    Collapse layers into one vector per token, with softmax-normalised weights and a scale (paper, eq. 1).
+    Collapse layers into one vector per token, with softmax-normalized weights and a scale (paper, eq. 1).
 
     Parameters are called `scalar_parameters.0`, `scalar_parameters.1`, ... and `gamma`, as in AllenNLP, so
     that the regexes of regularizers match them.
@@ -22,7 +22,7 @@ class ScalarMix(torch.nn.Module):
     mixture_size : `int`
         Number of layers.
     do_layer_norm : `bool`, optional (default = `False`)
-        Normalise each layer before mixing, with one mean and one variance over all unmasked elements of
+        Normalize each layer before mixing, with one mean and one variance over all unmasked elements of
         the batch.
     initial_scalar_parameters : `List[float]`, optional (default = all 0)
         Weights before the softmax.
@@ -84,7 +84,7 @@ class ScalarMix(torch.nn.Module):
         layer_activations : `List[Tensor]`
             One tensor per layer, token representation first, each `(batch_size, timesteps, dim)`.
         mask : `BoolTensor`, optional
-            `(batch_size, timesteps)`. Needed only for layer normalisation.
+            `(batch_size, timesteps)`. Needed only for layer normalization.
 
         # Returns
 
@@ -92,7 +92,7 @@ class ScalarMix(torch.nn.Module):
 
         # Raises
 
-        `ValueError` if the number of layers is not `mixture_size`, or if layer normalisation has no mask.
+        `ValueError` if the number of layers is not `mixture_size`, or if layer normalization has no mask.
         """
         if len(layer_activations) != self.mixture_size:
             raise ValueError(
@@ -101,7 +101,7 @@ class ScalarMix(torch.nn.Module):
         if self.do_layer_norm:
             if mask is None:
                 raise ValueError(
-                    "Layer normalisation in a scalar mix needs the mask; none was given."
+                    "Layer normalization in a scalar mix needs the mask; none was given."
                 )
             layer_activations = [_layer_norm(layer, mask) for layer in layer_activations]
         weights = self.gamma * self.normalized_weights
@@ -113,7 +113,7 @@ class ScalarMix(torch.nn.Module):
 
 def _layer_norm(layer: Tensor, mask: Tensor) -> Tensor:
     """
-    Normalise a layer by mean and variance over all unmasked elements of the batch. The mask of `Elmo` has the
+    Normalize a layer by mean and variance over all unmasked elements of the batch. The mask of `Elmo` has the
     sentence marks.
     """
     selected = mask.unsqueeze(-1)  # (batch_size, timesteps, 1)

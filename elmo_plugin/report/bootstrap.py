@@ -35,7 +35,7 @@ def item_counts(folder: RunFolder, metric: str) -> Optional[numpy.ndarray]:
     Return `Counts` of a finished run for each item, `(num_items, num_fractions, 4)`: of its test data, or of
     its validation data, if it has not been evaluated on test data. They are counted once, by its best
     weights, and kept in its folder. Return nothing if these are gone, or the model does not count this
-    metric; or if a mix normalises layers over all sentences of a batch, so that an item alone gets another
+    metric; or if a mix normalizes layers over all sentences of a batch, so that an item alone gets another
     prediction.
     """
     path = folder.path / COUNTS_NAME

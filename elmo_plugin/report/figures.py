@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # --include-package imports every module, also where matplotl
 _ELMO_COLOR, _CONTROL_COLOR, _BASELINE_COLOR = "#c2410c", "#2563eb", "#6b7280"
 _POINTS: Dict[str, Any] = {"alpha": 0.55, "linewidths": 0}  # of seeds
 _COLUMN_WIDTH = 12  # of the heat map, in letters
-_DARK = 0.6  # of the colour map; letters on darker fields are white
+_DARK = 0.6  # of the color map; letters on darker fields are white
 
 
 def draw_variants(title: str, metric: str, scores: pandas.DataFrame) -> "Figure":

@@ -39,7 +39,7 @@ _ITEMS_NOTE = (
 )
 _UNCOUNTED_NOTE = (
     "No interval over items: of {runs} there is no best.th that can be loaded, or its model does not "
-    "count {metric} by item, or its ELMo normalises layers over a batch (do_layer_norm), or there are fewer "
+    "count {metric} by item, or its ELMo normalizes layers over a batch (do_layer_norm), or there are fewer "
     "than {min_items} items."
 )
 _NOT_COVERED_NOTE = (

@@ -25,16 +25,16 @@ from elmo_plugin.report.tables import (
 _TITLE = "Which layers tasks learn to use"
 _NOTE = (
     "The share of each layer in a mix, after the softmax; layer 0 is the token representation, which "
-    "comes from characters alone. gamma scales the mix. Shares apply to vectors as they are (normalised only "
-    "if the model normalises layers), so a layer of longer vectors counts for more than its share. In the "
-    "paper (figure 2) mixes at the input favour layer 1, and mixes at the output are nearly even."
+    "comes from characters alone. gamma scales the mix. Shares apply to vectors as they are (normalized only "
+    "if the model normalizes layers), so a layer of longer vectors counts for more than its share. In the "
+    "paper (figure 2) mixes at the input favor layer 1, and mixes at the output are nearly even."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsOptions(Options):
     """
-    Which layers did tasks learn to use? Shows the normalised weights of the layers and the scale gamma for
+    Which layers did tasks learn to use? Shows the normalized weights of the layers and the scale gamma for
     each place where a trained model has ELMo: the paper's figure 2.
 
     Archives of the same name, such as those of several seeds, are averaged. The name of an archive is that of

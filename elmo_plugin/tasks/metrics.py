@@ -52,7 +52,7 @@ def with_f1(precision: float, recall: float) -> Dict[str, float]:
 
 class SpanF1(SumMetric):
     """
-    Precision, recall and F1 of labelled spans, over all labels and for each label with a gold or a predicted
+    Precision, recall and F1 of labeled spans, over all labels and for each label with a gold or a predicted
     span, such as `f1-PER`. `labels` are all that there may be, the same in all workers. AllenNLP's
     `SpanBasedF1Measure` does not work in distributed training.
     """

@@ -25,7 +25,7 @@ def labels_of(vocab: Vocabulary) -> List[str]:
     if not labels:
         raise ConfigurationError(
             "The vocabulary's namespace 'labels' is empty, expected the labels of the training data. Train "
-            "on labelled data."
+            "on labeled data."
         )
     return [labels[index] for index in range(len(labels))]
 

@@ -36,7 +36,7 @@ class SnliReader(TaskReader):
     """
     Reads the JSON lines of SNLI, and of data sets of the same format, such as MultiNLI: one pair per line,
     with the keys `gold_label`, `sentence1` (the premise) and `sentence2` (the hypothesis). Other keys are
-    ignored. Pairs labelled `-`, on which the annotators did not agree, are left out and counted.
+    ignored. Pairs labeled `-`, on which the annotators did not agree, are left out and counted.
 
     Every other pair is an instance with the fields `premise`, `hypothesis`, `label` and `metadata`
     (`premise_words` and `hypothesis_words`). The vocabulary always gets all three labels.

@@ -1,5 +1,5 @@
 // The task model elmo_srl_small, which scripts/task_model.sh makes of this config on two CPU cores: semantic role
-// labelling with all predicates of the training data, of a model that finds the predicates of a sentence itself. ELMo is
+// labeling with all predicates of the training data, of a model that finds the predicates of a sentence itself. ELMo is
 // its only input, so that the archive is small.
 //
 // Two bidirectional LSTM layers of torch in place of the paper's eight alternating ones, which take many times as long.

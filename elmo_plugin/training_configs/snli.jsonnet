@@ -19,7 +19,7 @@
 // Where the paper and AllenNLP's released config (esim_elmo.jsonnet, v0.9.0) differ, this follows the paper
 // (* from memory, not checked against the paper):
 //   ELMo's place       paper: input and output               AllenNLP: input
-//   ELMo's layers      paper: normalised*                    AllenNLP: not
+//   ELMo's layers      paper: normalized*                    AllenNLP: not
 //   lambda             paper: 0.001                          AllenNLP: no L2
 //   L2 on weights      paper: 0.0001*, with ELMo only*       AllenNLP: none
 //   after attention    paper: dropout 0.5*, with ELMo only*  AllenNLP: none
@@ -31,7 +31,7 @@
 // GloVe vectors: 840B, case kept, are those of ESIM's authors. The model has 8.0 million trained parameters, as many
 // as the SNLI leaderboard gives for the paper's.
 //
-// ELMo's layer normalisation takes its statistics from the batch, as in all implementations of ELMo. So a prediction
+// ELMo's layer normalization takes its statistics from the batch, as in all implementations of ELMo. So a prediction
 // depends slightly on the other pairs in its batch.
 //
 // What differs from the paper: for most tasks, SNLI among them, it fine-tunes the biLM on the task's text. Here the

@@ -1,4 +1,4 @@
-// Semantic role labelling on OntoNotes (CoNLL-2012) with ELMo at the input. Not run here.
+// Semantic role labeling on OntoNotes (CoNLL-2012) with ELMo at the input. Not run here.
 // The paper (NAACL 2018, table 1) reports test F1 84.6, and 81.4 without ELMo (placement none). Dev F1 by
 // place (table 3): input 84.7, both 84.3, output 80.9. AllenNLP's model: 84.9 (srl-model-2018.05.25).
 //

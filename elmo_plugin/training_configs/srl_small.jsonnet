@@ -1,4 +1,4 @@
-// Semantic role labelling for a small corpus, a biLM of your own, and two CPU cores: no pretrained word
+// Semantic role labeling for a small corpus, a biLM of your own, and two CPU cores: no pretrained word
 // vectors, two LSTM layers of 100, and Adam, which learns faster than the paper's Adadelta.
 // Made for RESULTS.md; a starting point for your language or domain.
 //

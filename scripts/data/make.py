@@ -8,7 +8,7 @@ Make the folder that commands in this project call DATA, from public repositorie
 It needs git and a network. Files that exist are kept, so the same command resumes an interrupted run.
 It prints a line for each data set. The exit status is 1 if one was not made or differs from SHA256SUMS.
 
-README.md in this folder names the sources and their licences, and says what was not tested.
+README.md in this folder names the sources and their licenses, and says what was not tested.
 """
 
 import argparse

@@ -75,7 +75,7 @@ def test_layer_norm_of_a_large_batch_in_16_bits(dtype: torch.dtype) -> None:
     expected = mix([layer.float()], mask).detach()
     mixed = mix.to(dtype)([layer], mask)
     assert mixed.dtype == dtype
-    # Rounded after the normalisation and after the mix, and 1e-4 in place of 1e-13 beside a variance of 1.
+    # Rounded after the normalization and after the mix, and 1e-4 in place of 1e-13 beside a variance of 1.
     tolerance = (2 * torch.finfo(dtype).eps + 1e-4) * float(expected.abs().max())
     torch.testing.assert_close(mixed.float(), expected, rtol=0, atol=tolerance)
 

@@ -88,7 +88,7 @@ def test_a_model_without_counts_has_none(tmp_path: Path, monkeypatch: pytest.Mon
     assert opened == [tmp_path]  # once
 
 
-def test_items_alone_say_nothing_of_layers_that_are_normalised_over_a_batch(
+def test_items_alone_say_nothing_of_layers_that_are_normalized_over_a_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Counting()

@@ -108,7 +108,7 @@ def test_logits_of_a_batch_equal_those_of_a_slow_loop_over_pairs(experiment: str
 OVERFITTING = {"num_steps": 1}
 
 
-def test_a_pair_is_split_and_labelled(predictor: SnliPredictor) -> None:
+def test_a_pair_is_split_and_labeled(predictor: SnliPredictor) -> None:
     premise, hypothesis = "Two women are reading in a park.", "Nobody reads."
     output = predictor.predict_json({"premise": premise, "hypothesis": hypothesis})
     assert list(output) == ["label", "probabilities", "premise_words", "hypothesis_words"]

@@ -29,7 +29,7 @@ from elmo_plugin.tasks.coref.spans import (
 from elmo_plugin.tasks.metrics import Counts
 
 # Numbers of spans that are scored, and of sentences that are encoded, at once. They affect only time and
-# memory, unless ELMo normalises layers over the sentences of a block.
+# memory, unless ELMo normalizes layers over the sentences of a block.
 _SPANS_PER_BLOCK = 1024
 _SENTENCES_PER_BLOCK = 64
 

@@ -107,7 +107,7 @@ def test_a_finder_learns_which_words_are_predicates(data):
     assert 0 < is_first.sum() < len(is_first)
     changed_loss = model(**{**batch, "predicates": torch.where(is_first, gold, -7)})["loss"]
     assert_close(changed_loss, loss, terms=batch["tags"].numel())
-    # The prediction for a word does not depend on the predicate whose roles are labelled.
+    # The prediction for a word does not depend on the predicate whose roles are labeled.
     batch["predicate_indicator"] = torch.zeros_like(batch["predicate_indicator"])
     terms = num_terms(model, gold.size(1))
     found = model(**batch)["predicate_probabilities"]
