@@ -1,5 +1,6 @@
 """A reader that keeps a random share of the instances of another reader."""
 
+import logging
 import math
 from typing import Any, Iterator
 
@@ -8,6 +9,8 @@ from allennlp.data import DatasetReader, Instance
 from allennlp.data.dataset_readers.dataset_reader import DatasetReaderInput
 
 from elmo_plugin.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 
 @DatasetReader.register("elmo_share")
@@ -42,7 +45,15 @@ class ShareReader(DatasetReader):
         # a data loader.
         instances = list(self.reader._multi_worker_islice(self.reader._read(file_path)))
         order = numpy.random.default_rng(self.seed).permutation(len(instances))
-        for index in sorted(order[: share_size(len(instances), self.share)]):
+        kept = sorted(order[: share_size(len(instances), self.share)])
+        logger.info(
+            "%s: %d of %d instances are kept, a random share of %.3g. Change `share` to keep another.",
+            file_path,
+            len(kept),
+            len(instances),
+            self.share,
+        )
+        for index in kept:
             yield instances[index]
 
 

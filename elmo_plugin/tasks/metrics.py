@@ -53,13 +53,15 @@ def with_f1(precision: float, recall: float) -> Dict[str, float]:
 class SpanF1(SumMetric):
     """
     Precision, recall and F1 of labeled spans, over all labels and for each label with a gold or a predicted
-    span, such as `f1-PER`. `labels` are all that there may be, the same in all workers. AllenNLP's
-    `SpanBasedF1Measure` does not work in distributed training.
+    span, such as `f1-PER`. `labels` are those that may be predicted, the same in all workers; gold spans with
+    another label count in the metrics over all labels. AllenNLP's `SpanBasedF1Measure` does not work in
+    distributed training.
     """
 
     def __init__(self, labels: Iterable[str]) -> None:
         self._row_of = {label: row for row, label in enumerate(sorted(set(labels)))}
-        super().__init__(len(self._row_of), 3)  # numbers of correct, predicted and gold spans
+        # Numbers of correct, predicted and gold spans. The last row is for all other labels.
+        super().__init__(len(self._row_of) + 1, 3)
 
     def __call__(
         self, predicted: Iterable[Tuple[str, Any]], gold: Iterable[Tuple[str, Any]]
@@ -69,7 +71,7 @@ class SpanF1(SumMetric):
         columns = (predicted_spans & gold_spans, predicted_spans, gold_spans)
         for column, spans in enumerate(columns):
             for label, _ in spans:
-                self._sums[self._row_of[label], column] += 1
+                self._sums[self._row_of.get(label, -1), column] += 1
 
     def counts(self) -> Counts:
         correct, num_predicted, num_gold = self._sums.sum(dim=0).tolist()

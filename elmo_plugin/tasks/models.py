@@ -1,6 +1,6 @@
 """Base classes of models that classify texts or tag tokens, and attention."""
 
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from allennlp.data import Vocabulary
 from allennlp.models import Model
@@ -110,8 +110,9 @@ class Classifier(Model):
 class Tagger(Model):
     """
     Base class of models that tag spans. A task defines `label_scheme`, the scheme of its tags, BIO or BIOUL;
-    `_best_tags`; and `forward`, which starts from `_output` and passes its tags to `_measure`. In training
-    nothing is decoded or measured: decoding a batch takes longer than its loss.
+    `_best_tags`; and `forward`, which starts from `_output` and passes the tags of each sentence, best and
+    gold, to `_measure`. In training nothing is decoded or measured: decoding a batch takes longer than its
+    loss.
     """
 
     label_scheme: str
@@ -122,6 +123,7 @@ class Tagger(Model):
         self._check_tags()
         # The class of each tag; "" for O.
         self._classes = [tag.partition("-")[2] for tag in self.tags]
+        self._outside = self.tags.index("O")
         self._span_f1 = SpanF1(self._classes)
 
     def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
@@ -173,15 +175,26 @@ class Tagger(Model):
                 f"the {scheme} scheme. Give the model tags of this scheme."
             )
 
-    def _measure(self, best_tags: Iterable[List[int]], gold_tags: Tensor) -> None:
-        """Count spans: of the best tags, one per real token, and of gold ones, `(batch_size, timesteps)`."""
-        for best, gold in zip(best_tags, gold_tags.tolist()):
-            self._span_f1(self._spans(best), self._spans(gold[: len(best)]))
+    def _known_tags(self, tags: Tensor) -> Tensor:
+        """
+        Return ids of gold tags with `O` in place of tags that the vocabulary lacks, see `TagField`. Raise
+        `ConfigurationError` in training: the model would learn that they are outside of spans.
+        """
+        is_known = tags < len(self.tags)
+        if self.training and not is_known.all():
+            raise ConfigurationError(
+                "The training data have tags that the vocabulary lacks (warnings name them). Correct them, "
+                "or leave `vocabulary` out of the config, so that it is made of these data."
+            )
+        return tags.where(is_known, self._outside)
 
-    def _spans(self, tag_ids: List[int]) -> List[Tuple[str, Any]]:
+    def _measure(self, tag_ids: List[int], gold_tags: List[str]) -> None:
+        """Count the spans of a sentence: of its best tags and of its gold ones, one per real token."""
+        self._span_f1(self._spans(self._names(tag_ids)), self._spans(gold_tags))
+
+    def _spans(self, tags: List[str]) -> List[Tuple[str, Any]]:
         """Return label and place of each span, as `SpanF1` counts them."""
-        spans = tags_to_spans(self._names(tag_ids), self.label_scheme)
-        return [(span.label, span) for span in spans]
+        return [(span.label, span) for span in tags_to_spans(tags, self.label_scheme)]
 
     def _names(self, tag_ids: List[int]) -> List[str]:
         return [self.tags[tag_id] for tag_id in tag_ids]

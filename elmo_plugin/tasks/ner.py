@@ -92,6 +92,7 @@ class NerReader(TaskReader):
             "words": checked_words(tokens),
             "character_offsets": character_offsets(tokens),
             "unmarked": list(unmarked),
+            "gold_tags": tags,
         }
         fields: Dict[str, Field] = {"tokens": text_field, "metadata": MetadataField(metadata)}
         if tags is not None:
@@ -226,7 +227,6 @@ class NerTagger(Tagger):
         constraints = allowed_transitions(self.label_scheme, dict(enumerate(self.tags)))
         self.tag_projection = torch.nn.Linear(text_encoder.get_output_dim(), num_tags)
         self.crf = PartialCRF(num_tags, constraints, include_start_end_transitions)
-        self._outside = self.tags.index("O")
         initializer(self)
 
     def forward(
@@ -242,6 +242,7 @@ class NerTagger(Tagger):
         logits = self.tag_projection(self.dropout(encoded.contextualized))
         output = self._output(logits, mask, metadata)
         if tags is not None:
+            tags = self._known_tags(tags)
             unmarked = self._unmarked_tags(metadata or [])
             # Both return the sum over the batch.
             if unmarked is None:
@@ -256,7 +257,8 @@ class NerTagger(Tagger):
                 best_tags = output["tags"]
                 if unmarked is not None:
                     best_tags = map(self._without, best_tags, unmarked.tolist())
-                self._measure(best_tags, tags)
+                for tag_ids, sentence in zip(best_tags, metadata or []):
+                    self._measure(tag_ids, sentence["gold_tags"])
         return output
 
     def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:

@@ -1,5 +1,6 @@
 """Tags of tokens: the schemes IOB1, BIO and BIOUL, and the field of gold tags."""
 
+import logging
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from allennlp.data import Vocabulary
@@ -15,8 +16,10 @@ from allennlp.modules.conditional_random_field.conditional_random_field import (
     is_transition_allowed,
 )
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import warn_once
 from elmo_plugin.tasks.conll import SentencePlace
+
+logger = logging.getLogger(__name__)
 
 # The rules of each scheme, for error messages.
 SCHEME_RULES: Dict[str, str] = {
@@ -89,7 +92,10 @@ def spans_to_tags(spans: Iterable[Span], num_tokens: int, scheme: str) -> List[s
 
 
 class TagField(SequenceLabelField):
-    """A `SequenceLabelField` whose error names a tag that is not in the vocabulary, and its `place`."""
+    """
+    A `SequenceLabelField` for data with tags that the model has not learned. Such a tag has the id after
+    those of the vocabulary, and a warning names it and its file. `Tagger` counts its spans as missed.
+    """
 
     __slots__ = ["place"]
 
@@ -101,12 +107,14 @@ class TagField(SequenceLabelField):
 
     def index(self, vocab: Vocabulary) -> None:
         known_tags = vocab.get_token_to_index_vocabulary("labels")
-        for index, tag in enumerate(self.labels):
+        for tag in self.labels:
             if tag not in known_tags:
-                place = self.place.of_token(index) if self.place else f"Token {index}"
-                raise ConfigurationError(
-                    f"{place}: found tag '{tag}', expected one of those that the "
-                    f"model learns: {', '.join(sorted(known_tags))}. Correct the tag, or train on data "
-                    "that has it."
+                place = self.place.file_path if self.place else "text_to_instance"
+                warn_once(
+                    logger,
+                    f"{place}: found tag '{tag}', expected one of those that the model learns: "
+                    f"{', '.join(sorted(known_tags))}. Its spans count as missed. Correct the tag, or train "
+                    "on data that has it.",
                 )
-        super().index(vocab)
+        ids = [known_tags.get(tag, len(known_tags)) for tag in self.labels]
+        self._indexed_labels = ids  # type: ignore[misc]  # of the base class

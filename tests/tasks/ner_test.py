@@ -28,6 +28,7 @@ def test_sentences_words_and_tags_are_read():
     assert list(instances[3]["tags"]) == ["U-PER", "O", "O", "U-LOC", "O", "B-LOC", "L-LOC", "O"]
     assert list(instances[4]["tags"]) == ["O", "U-LOC", "U-LOC", "O", "O", "O", "O"]
     expected = {"words": ["Rain"], "character_offsets": None, "unmarked": []}
+    expected["gold_tags"] = ["O"]
     assert instances[7]["metadata"].metadata == expected
 
 
@@ -190,6 +191,30 @@ def test_metrics_count_exact_spans_but_of_classes_that_a_file_does_not_mark():
         ConfigurationError, match=r"has the class 'Org', expected .*: LOC, ORG, PER"
     ):
         model(**as_tensors(instances[:1], vocab))
+
+
+def test_a_class_that_the_model_has_not_learned_is_missed_and_cannot_be_trained():
+    instances, vocab = read_tiny("ner")
+    # As known tags; here the first is also of a span that the model knows but for its length.
+    tags = ["B-PER", "I-PER", "L-PER", "O", "U-EVENT", "O"]
+    assert {"I-PER", "U-EVENT"}.isdisjoint(vocab.get_token_to_index_vocabulary("labels"))
+    instance = NerReader().text_to_instance(instances[0]["tokens"].tokens, tags)
+    instance["tokens"].token_indexers = instances[0]["tokens"].token_indexers
+    model = build_tiny("ner", vocab).eval()
+    outside = [model.tags.index("O")] * len(tags)
+    known = [model.tags.index("B-PER"), outside[0], model.tags.index("L-PER"), *outside[3:]]
+    batch = as_tensors([instance], vocab)
+    output = model(**batch)
+    log_likelihood = model.crf(output["logits"], torch.tensor([known]), output["mask"])
+    assert_close(
+        output["loss"], -log_likelihood, terms=len(tags), scale=log_likelihood.abs().item()
+    )
+    model._best_tags = lambda logits, mask: [outside]
+    model.get_metrics(reset=True)
+    model(**batch)
+    assert model._span_f1.counts() == [(0, 0, 0, 2)]
+    with pytest.raises(ConfigurationError, match="training data have tags that the vocabulary"):
+        model.train()(**batch)
 
 
 def test_entities_are_described(predictor):

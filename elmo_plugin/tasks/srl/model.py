@@ -125,14 +125,13 @@ class SrlTagger(Tagger):
                     self._predicate_f1(*map(_places, masks))
                 finder_loss = sequence_cross_entropy_with_logits(found, predicates, is_counted)
         if tags is not None:
-            output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask) + finder_loss
+            tag_loss = sequence_cross_entropy_with_logits(logits, self._known_tags(tags), mask)
+            output["loss"] = tag_loss + finder_loss
             if "tags" in output:
-                # Sentences without a predicate, which the finder needs, have no arguments to be found.
-                has_predicate = predicate_indicator.any(dim=1)
-                measured = [
-                    best for best, has in zip(output["tags"], has_predicate.tolist()) if has
-                ]
-                self._measure(measured, tags[has_predicate])
+                for tag_ids, sentence in zip(output["tags"], metadata or []):
+                    # Sentences without a predicate, which the finder needs, have no arguments to be found.
+                    if sentence["predicate_index"] is not None:
+                        self._measure(tag_ids, sentence["gold_tags"])
         return output
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
@@ -166,8 +165,8 @@ class SrlTagger(Tagger):
         tag_ids, _ = viterbi_decode(scores, self._transitions)
         return list(map(int, tag_ids))
 
-    def _spans(self, tag_ids: List[int]) -> List[Tuple[str, Any]]:
-        arguments = tags_to_arguments(self._names(tag_ids))
+    def _spans(self, tags: List[str]) -> List[Tuple[str, Any]]:
+        arguments = tags_to_arguments(tags)
         return [argument for argument in arguments if argument.role != _EXCLUDED_ROLE]
 
 

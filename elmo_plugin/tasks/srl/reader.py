@@ -3,15 +3,13 @@
 import logging
 import re
 from collections import Counter
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
-import numpy
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, MetadataField, SequenceLabelField, TextField
 from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
-from scipy.optimize import linear_sum_assignment
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import find_key, shown_json
@@ -34,7 +32,6 @@ _CELL = re.compile(r"(?P<starts>(?:\([^()*]+)*)\*(?P<ends>\)*)")
 _EXPECTED = "each span as (LABEL* on its first word, * between and *) on its last, or (LABEL*)"
 _PREDICATE = "V"
 _NO_LEMMA = "-"
-_NO_CANDIDATE = 1_000_000  # more than all places among candidates together
 
 
 class ArgumentColumn:
@@ -99,21 +96,17 @@ class ArgumentColumn:
     @classmethod
     def of_sentence(cls, sentence: Conll2012Sentence) -> List["ArgumentColumn"]:
         """
-        Return the columns of a sentence. If two have the same first candidate, the predicates are different
-        words where that is possible, and as early among the candidates as possible.
+        Return the columns of a sentence. A predicate is the first candidate of its column that no other
+        column has taken, where those with few candidates choose first; or the first one, if all are taken.
         """
         columns = [cls(sentence, number) for number in range(len(sentence.arguments))]
-        known = [column for column in columns if column.candidates]
-        if len({column.predicate_index for column in known}) == len(known):
-            return columns
-        costs = numpy.full((len(known), len(sentence.words)), _NO_CANDIDATE)
-        for row, column in enumerate(known):
-            for place, index in reversed(list(enumerate(column.candidates))):
-                costs[row, index] = place
-        for row, index in zip(*linear_sum_assignment(costs)):
-            if costs[row, index] < _NO_CANDIDATE:
-                number = known[row].number
-                columns[number] = cls(sentence, number, predicate_index=index)
+        taken: Set[int] = set()
+        for column in sorted(columns, key=lambda column: len(column.candidates)):
+            free = [index for index in column.candidates if index not in taken]
+            if free:
+                taken.add(free[0])
+                if free[0] != column.predicate_index:
+                    columns[column.number] = cls(sentence, column.number, free[0])
         return columns
 
     def fault(self, index: int, problem: str) -> ConfigurationError:
@@ -189,6 +182,7 @@ class SrlReader(TaskReader):
             "words": checked_words(tokens),
             "character_offsets": character_offsets(tokens),
             "predicate_index": predicate_index,
+            "gold_tags": tags,
         }
         text_field = TextField(tokens)
         indicator = [int(index == predicate_index) for index in range(len(tokens))]

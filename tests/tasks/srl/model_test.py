@@ -70,11 +70,9 @@ def test_sentences_without_a_predicate_are_not_measured(data):
     batch = as_tensors(instances, vocab)
     model(**batch)
     expected = model.get_metrics(reset=True)
-    none = {key: value.clone() for key, value in batch.items() if isinstance(value, torch.Tensor)}
-    none["predicate_indicator"].zero_()
-    none["tags"].fill_(vocab.get_token_index("O", "labels"))
     model(**batch)
-    model(**{**batch, **none})
+    without = [{**sentence, "predicate_index": None} for sentence in batch["metadata"]]
+    model(**{**batch, "metadata": without})
     found = model.get_metrics(reset=True)
     names = [name for name in expected if "predicate" not in name]
     assert {name: found[name] for name in names} == {name: expected[name] for name in names}
@@ -205,9 +203,8 @@ def tags_of(num_tokens: int, *spans: Span) -> List[str]:
 def measured(predicted: List[List[str]], gold: List[List[str]]) -> Dict[str, float]:
     """The metrics of a model that predicts these tags."""
     model = tagger(ALL_TAGS)
-    for pair in zip(predicted, gold):
-        predicted_ids, gold_ids = ([ALL_TAGS.index(tag) for tag in tags] for tags in pair)
-        model._measure([predicted_ids], torch.tensor([gold_ids]))
+    for predicted_tags, gold_tags in zip(predicted, gold):
+        model._measure([ALL_TAGS.index(tag) for tag in predicted_tags], gold_tags)
     return model.get_metrics()
 
 
