@@ -66,7 +66,7 @@ def main(argv: Optional[List[str]] = None) -> None:
 
 
 def tables(settings: argparse.Namespace) -> Iterator[Table]:
-    """Yield a table for each shape: times of a step of the LSTMs alone, and of a whole step."""
+    """Yield a table for each shape: times of a step."""
     # float32 means float32 to all: by default cuDNN, nn.LSTM's kernel, would round to TF32.
     torch.backends.cudnn.allow_tf32 = False
     for name, shape in SHAPES.items():

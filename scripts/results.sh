@@ -34,8 +34,9 @@ on_small_tasks() { for task in ner sst srl snli; do on_task "$1" $task "1 2 3" -
 # one of the biLMs together; and as written, for the tasks whose words are.
 static() {
     train() {
-        "$bin/python" scripts/word_vectors.py "$1" "$data/lm/wikipedia/train-*.txt.gz" "$data/lm/spoken/train-*.txt.gz" \
-            "$data/lm/train-000?[02468]-*.txt" "$data/lm/wiki*t/train.txt" "${@:2}"
+        # Once: other vectors, as of a second training, are other data, with which no finished run goes on.
+        [ -e "$1" ] || "$bin/python" scripts/word_vectors.py "$1" "$data/lm/wikipedia/train-*.txt.gz" \
+            "$data/lm/spoken/train-*.txt.gz" "$data/lm/train-000?[02468]-*.txt" "$data/lm/wiki*t/train.txt" "${@:2}"
     }
     train "$vectors.txt"
     train "${vectors}512.txt" --dim 512
@@ -73,7 +74,7 @@ adapted() {
     report perplexity --model elmo_mini --jobs 2 --seeds 1 --text ner "$runs"/texts/ner_{train,dev}.txt --text srl "$runs"/texts/srl_{train,dev}.txt \
         --text sst "$runs"/texts/sst_{train,dev}.txt --text snli "$runs"/texts/snli_{train,dev}.txt
     for task in ner srl sst snli; do
-        "$bin/elmo" export "$runs/runs/perplexity-$task-elmo_mini-seed1/model.tar.gz" "$runs/$task/adapted" --overwrite
+        "$bin/elmo" export "$runs/runs/perplexity-$task-elmo_mini-seed1" "$runs/$task/adapted" --overwrite
     done
 }
 

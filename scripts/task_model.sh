@@ -55,7 +55,7 @@ elmo_squad_small)
     ;;
 esac
 
-if [ ! -e "$run/run/model.tar.gz" ]; then
+if [ ! -e "$run/run/metrics.json" ]; then
     recover=()
     [ -e "$run/run" ] && recover=(--recover)
     ELMO=elmo_small "$bin/allennlp" train "training_configs/$name.jsonnet" -s "$run/run" "${recover[@]}" \
@@ -63,7 +63,7 @@ if [ ! -e "$run/run/model.tar.gz" ]; then
 fi
 model=$run/$name
 cp "scripts/task_models/$name.md" "$run/card.md"
-export_model=("$bin/elmo" export "$run/run/model.tar.gz" "$model" --task-model --dtype float16 --overwrite
+export_model=("$bin/elmo" export "$run/run" "$model" --task-model --dtype float16 --overwrite
     --license cc-by-sa-4.0 --description "$run/card.md")
 "${export_model[@]}"
 # The exported model is measured, with its weights in float16.

@@ -23,10 +23,12 @@ platform_wheel() {
   auditwheel repair --wheel-dir dist build/wheels/*linux_"$1".whl
 }
 platform_wheel "$(uname -m)"
-if [ "$(uname -m)" = x86_64 ] && command -v aarch64-linux-gnu-g++ > /dev/null; then
-  CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ LDCXXSHARED='aarch64-linux-gnu-g++ -shared' \
-    platform_wheel aarch64
-else
-  echo "No wheel for ARM: it needs aarch64-linux-gnu-g++ (Debian: g++-aarch64-linux-gnu) on x86-64." >&2
+if [ "$(uname -m)" = x86_64 ]; then
+  if command -v aarch64-linux-gnu-g++ > /dev/null; then
+    CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ LDCXXSHARED='aarch64-linux-gnu-g++ -shared' \
+      platform_wheel aarch64
+  else
+    echo "No wheel for ARM: it needs aarch64-linux-gnu-g++ (Debian: g++-aarch64-linux-gnu)." >&2
+  fi
 fi
 ls -l dist

@@ -13,12 +13,15 @@ import logging
 import sys
 from contextlib import ExitStack
 from itertools import zip_longest
+from pathlib import Path
 from typing import IO, Iterator, List, Sequence
 
 try:
     from gensim.models import Word2Vec
 except ImportError as missing:
     sys.exit(f"{missing}. Install it: pip install gensim")
+
+from elmo_plugin.files.output import replaced_file
 
 
 class Sentences:
@@ -72,7 +75,10 @@ def main() -> None:
         workers=args.workers,
         seed=1,
     )
-    with open(args.output, "w", encoding="utf-8") as file:
+    with (
+        replaced_file(Path(args.output)) as partial_file,
+        partial_file.open("w", encoding="utf-8") as file,
+    ):
         for word, vector in zip(model.wv.index_to_key, model.wv.vectors):
             file.write(f"{word} {' '.join(f'{value:.5f}' for value in vector)}\n")
 

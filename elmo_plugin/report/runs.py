@@ -149,6 +149,7 @@ def train(
         for name, folder in folders.items():
             if name not in failures:
                 try:
+                    folder.check()  # that runs of some days have not read different data
                     scores[name] = folder.scores(metric)
                 except ConfigurationError as error:
                     failures[name] = str(error)

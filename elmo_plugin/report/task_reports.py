@@ -73,16 +73,17 @@ _PLACEMENT_NOTE = (
 
 _VECTORS_NOTE = (
     "Word vectors: the config's embedding of words starts from that file and has its width; without it, it "
-    "starts from random numbers. Wide word vectors: a control, as wide as word vectors and ELMo together. "
-    "Everything else is as in the config."
+    "starts from random numbers and is trained, and rare words share a vector with those that only other "
+    "data have. Wide word vectors: a control, as wide as word vectors and ELMo together. Everything else is "
+    "as in the config."
 )
 
 _SHARE_NOTE = (
     "A share is a part of the instances that the config's reader reads from the training data. The seed "
     "of the run chooses it; smaller shares are parts of larger ones. Validation and test data are as in the "
     "config. The vocabulary is made as in the config (by default from the share, the validation and test "
-    "data). An epoch has as many batches for each share as for all of the data, so that small shares have as "
-    "many updates."
+    "data); with --word-vectors, every word has a vector of its own. An epoch has as many batches for each "
+    "share as for all of the data, so that small shares have as many updates."
 )
 _CURVE_NOTE = (
     "Epochs are counted from 1. Passes: the first epoch in which ELMo scores higher than the best without "

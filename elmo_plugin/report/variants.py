@@ -187,14 +187,17 @@ class TaskExperiment(Experiment):
             name.append(f"bilm_{for_file_names(Path(variant.bilm).name)}")
         if variant.word_vectors == NO_WORD_VECTORS:
             values = Params(self.config).as_flat_dict()
-            files = [f"{embedding}.pretrained_file" for embedding in self._word_embeddings()]
-            given = [key for key in files if values.get(key) is not None]
-            changes.update(dict.fromkeys(given))
-            # What starts at random is trained, also where word vectors stay as they are.
-            changes.update({f"{key.rpartition('.')[0]}.trainable": True for key in given})
-            changes.update(
-                self._vocabulary_changes([key.rpartition(".")[0] for key in given], False)
-            )
+            given = [
+                embedding
+                for embedding in self._word_embeddings()
+                if values.get(f"{embedding}.pretrained_file") is not None
+            ]
+            for embedding in given:
+                # What starts at random is trained, also where word vectors stay as they are.
+                changes.update(
+                    {f"{embedding}.pretrained_file": None, f"{embedding}.trainable": True}
+                )
+            changes.update(self._vocabulary_changes(given, False))
             if given:
                 name.append("vectors_none")
         elif variant.word_vectors is not None:

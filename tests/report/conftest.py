@@ -38,6 +38,7 @@ class FakeTraining:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.started: List[str] = []  # the names of runs
+        self.at_start: Dict[str, Callable[[], Any]] = {}  # called at the start of a run
         self.failing: Set[str] = set()  # the names of runs that are to fail
         # Of runs, on test data; the others have those of `scores_of`.
         self.scores: Dict[str, float] = {}
@@ -45,6 +46,7 @@ class FakeTraining:
     def command(self, run: RunFolder) -> List[str]:
         name = run.path.name
         self.started.append(name)
+        self.at_start.get(name, lambda: None)()
         if name in self.failing:
             script = 'mkdir -p "$1" && touch "$1/config.json" && echo "$2" && exit 1'
             return ["sh", "-c", script, "sh", str(run.path), f"Traceback\n{FAILURE}\nbye"]

@@ -33,8 +33,12 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> List[List[str]]:
         )
         stub.chmod(0o755)
     monkeypatch.setenv("BIN", "bin")
-    subprocess.run(["bash", SCRIPT, "data"], check=True)
+    run_script()
     return [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+
+
+def run_script(*steps: str) -> None:
+    subprocess.run(["bash", SCRIPT, "data", *steps], check=True)
 
 
 def test_its_commands_parse(calls: List[List[str]]) -> None:
@@ -60,3 +64,15 @@ def test_its_steps_give_what_the_next_ones_read(calls: List[List[str]]) -> None:
     others = [call for call in calls if "--word-vectors" in call]
     assert {call[call.index("--word-vectors") + 1] for call in others} <= written
     assert all((SCRIPT.parents[1] / call[2]).is_file() for call in vectors)
+
+
+def test_word_vectors_are_trained_once(calls: List[List[str]]) -> None:
+    # Others would be other data, with which no finished run goes on.
+    trained = [call[1] for call in calls if call[0].endswith("word_vectors.py")]
+    assert len(trained) == len(set(trained)) > 1
+    for file in trained:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).touch()
+    Path("calls").unlink()
+    run_script("static")
+    assert not Path("calls").exists()

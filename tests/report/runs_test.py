@@ -143,6 +143,17 @@ class TestTrain:
         run(changed)
         assert training.started == NAMES
 
+    def test_data_that_change_while_runs_are_trained_are_a_failure(
+        self, training: FakeTraining, options: Options, tmp_path: Path
+    ) -> None:
+        data = tmp_path / "changing.conll"
+        data.write_text("a\n")
+        given = options(overrides={"train_data_path": str(data)}, jobs=1)
+        training.at_start[NAMES[1]] = lambda: data.write_text("another\n")
+        trained = run(given)
+        assert scores(trained) == [None, None, 0.51, 0.52]
+        assert "is a run of another config or on other data: train_data_path" in trained.failures[0]
+
     def test_versions_are_those_of_the_runs(self, training: FakeTraining, options: Options) -> None:
         assert run(options()).versions == versions()
         record = options().runs_folder / f"{NAMES[0]}.record.json"
