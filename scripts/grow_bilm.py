@@ -21,8 +21,8 @@ from torch import Tensor
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
-from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.bilm.model_files import resolve_model_files
+from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
+from elmo_plugin.bilm.model_files import VOCABULARY_NAME, resolve_model_files
 from elmo_plugin.bilm.softmax import BIAS, SOFTMAX_GROUP, WEIGHT
 from elmo_plugin.bilm.weights import read_group, save_model
 

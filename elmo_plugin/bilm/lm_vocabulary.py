@@ -4,13 +4,10 @@ import math
 import re
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional
 
-from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, is_pretrained
+from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, VOCABULARY_NAME, is_pretrained
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import opened_output
 from elmo_plugin.files.text import FileName, decoded_lines, open_text
-
-# Beside the weights, as `elmo export` writes it.
-VOCABULARY_NAME = "vocab.txt"
 
 SPECIALS = ("<S>", "</S>", "<UNK>")
 

@@ -30,7 +30,9 @@ CHARACTERS_NAME, WORDS_NAME = "char.dic", "word.dic"
 TOKEN_EMBEDDER_NAME, ENCODER_NAME = "token_embedder.pkl", "encoder.pkl"
 MANY_LANGS_NAMES = (CHARACTERS_NAME, WORDS_NAME, TOKEN_EMBEDDER_NAME, ENCODER_NAME)
 
-# Endings of the files in a .zip that are extracted.
+# The words of a softmax, in the folder of its weights.
+VOCABULARY_NAME = "vocab.txt"
+# Endings of the files in a .zip that are extracted, beside the words of a softmax.
 _SUFFIXES = (".json", ".hdf5", ".dic", ".pkl")
 MAX_FILES = 100  # of these, in a zip: each is synced to the disk, which takes milliseconds
 
@@ -281,7 +283,9 @@ def _extracted(name: FileName) -> Path:
             check_zip(path)
             with zipfile.ZipFile(path) as archive:
                 members = [
-                    member for member in archive.namelist() if _name(member).suffix in _SUFFIXES
+                    member
+                    for member in archive.namelist()
+                    if _name(member).suffix in _SUFFIXES or _name(member).name == VOCABULARY_NAME
                 ]
                 if len(members) > MAX_FILES:
                     raise ConfigurationError(

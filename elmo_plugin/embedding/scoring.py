@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm import FrozenBiLM
-from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
+from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.model_files import (
+    VOCABULARY_NAME,
     is_many_langs,
     is_pretrained,
     local_path,

@@ -29,6 +29,7 @@ from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.output import check_not_input
 from elmo_plugin.files.spacy_rules import SpacyRules
 from elmo_plugin.files.text import (
+    MAX_LINE_BYTES,
     STANDARD_STREAM,
     FileId,
     FileName,
@@ -204,6 +205,11 @@ class SentenceSource:
         is_empty = True
         rows = self._lines() if self._column is None else self._column.rows()
         for index, (text, tokens) in enumerate(rows):
+            if self._column is not None and len(text.encode()) > MAX_LINE_BYTES:
+                raise ConfigurationError(
+                    f"{self.name}, row {index + 1}: found a text of more than {MAX_LINE_BYTES:,} bytes, "
+                    "expected a sentence. Split it."
+                )
             text = text.strip()  # a line is blank if `split_tokens` finds no token in it
             if text:
                 control = _CONTROL_CHARACTER.search(text)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence
 
-from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME
+from elmo_plugin.bilm.model_files import VOCABULARY_NAME
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.neighbors import (
     Occurrence,
@@ -39,7 +39,7 @@ from elmo_plugin.pretraining.plan import (
     make_plan,
     write_config,
 )
-from elmo_plugin.pretraining.process import measured_speed, train
+from elmo_plugin.pretraining.process import LOG_NAME, MEASURING_NAME, measured_speed, train
 from elmo_plugin.pretraining.progress import METRICS_BEFORE_NAME, PROGRESS_NAME, last_progress
 from elmo_plugin.pretraining.starting_point import (
     BILM_NAMES,
@@ -47,7 +47,7 @@ from elmo_plugin.pretraining.starting_point import (
     load_start,
     save_bilm,
 )
-from elmo_plugin.pretraining.text import HELDOUT_NAME, prepare_text
+from elmo_plugin.pretraining.text import HELDOUT_NAME, TEXT_NAME, prepare_text
 
 if TYPE_CHECKING:
     from elmo_plugin.commands.pretrain import PretrainOptions
@@ -117,13 +117,15 @@ def _check_output(options: "PretrainOptions", output: Path, folder: Path) -> Non
 
 
 def _remove_training(folder: Path) -> None:
-    """Remove what an earlier training wrote; the plan first: without it nothing is resumed."""
-    (folder / PLAN_NAME).unlink(missing_ok=True)
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name not in (LOCK_NAME, MARK_NAME):
-            path.unlink()
+    """
+    Remove what an earlier training wrote, and nothing that was trained by hand beside it; the plan first:
+    without it nothing is resumed.
+    """
+    for name in (PLAN_NAME, CONFIG_NAME, VOCABULARY_NAME, LOG_NAME):
+        (folder / name).unlink(missing_ok=True)
+    for name in (RUN_NAME, MEASURING_NAME, START_NAME, TEXT_NAME):
+        if (folder / name).exists():
+            shutil.rmtree(folder / name)
 
 
 def _prepare(options: "PretrainOptions", folder: Path) -> None:
@@ -176,11 +178,7 @@ def _checked_start(name: str) -> StartingPoint:
             f"--from: {name} is a model of ELMoForManyLangs, which cannot be trained, expected another biLM. "
             "Give one, or train a new one: leave out --from."
         )
-    if start.softmax is not None and start.words is None:
-        raise ConfigurationError(
-            f"--from: {name} has a softmax, but no {VOCABULARY_NAME} beside its weights, expected the words "
-            "that it predicts. Add the file, or give the archive of its training."
-        )
+    start.check_words()
     return start
 
 

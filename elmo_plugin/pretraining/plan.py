@@ -8,7 +8,7 @@ from typing import Any, Dict, NamedTuple, Optional
 
 from allennlp.common import Params
 
-from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME
+from elmo_plugin.bilm.model_files import VOCABULARY_NAME
 from elmo_plugin.compat.training_process import CONFIGS, config_path
 from elmo_plugin.errors import ConfigurationError, one_line
 from elmo_plugin.files.output import replaced_file
@@ -24,9 +24,11 @@ from elmo_plugin.pretraining.text import (
 PLAN_NAME, CONFIG_NAME, RUN_NAME = "plan.json", "config.jsonnet", "run"
 
 # Numbers of rows of a batch: the largest with which the longest training on the text, whatever the time, has
-# at least this number of updates.
+# at least this number of updates, and each row this number of sentences.
 ROWS = (128, 64, 32, 16, 8, 4)
 MIN_UPDATES, MIN_UPDATES_OF_ADAPTING = 500, 300
+# An epoch ends when a row has no further sentence: about half a sentence of each row is not read.
+MIN_SENTENCES_OF_ROW = 50
 
 # Unless --epochs gives another number. The paper's biLM read its text 10 times, and adapted ones theirs once.
 MAX_EPOCHS, MAX_EPOCHS_OF_ADAPTING = 10, 3
@@ -215,7 +217,12 @@ def fit_to_text(config: Dict[str, Any], settings: Settings, text: PreparedText) 
     min_updates = MIN_UPDATES if settings.start is None else MIN_UPDATES_OF_ADAPTING
     loader = config["data_loader"]
     loader["rows"] = next(
-        (rows for rows in ROWS if num_words // (rows * loader["unroll_steps"]) >= min_updates),
+        (
+            rows
+            for rows in ROWS
+            if num_words // (rows * loader["unroll_steps"]) >= min_updates
+            and text.train_sentences >= MIN_SENTENCES_OF_ROW * rows
+        ),
         ROWS[-1],
     )
     config["validation_data_loader"]["rows"] = min(32, text.heldout_sentences)
@@ -229,10 +236,12 @@ def make_plan(
 ) -> Plan:
     """Choose the number of updates, and set it, the schedule and the checkpoints in the config."""
     loader, trainer = config["data_loader"], config["trainer"]
-    batch_words = loader["rows"] * loader["unroll_steps"]
-    epoch_batches = max(1, text.predictions // batch_words)
+    accumulated = trainer.get("num_gradient_accumulation_steps") or 1
+    # Of an update: what AllenNLP's trainer accumulates is one batch here.
+    batch_words = loader["rows"] * loader["unroll_steps"] * accumulated
+    text_batches = epoch_batches = max(1, text.predictions // batch_words)
     if loader.get("batches_per_epoch") is not None:  # of the user's config
-        epoch_batches = min(epoch_batches, loader["batches_per_epoch"])
+        epoch_batches = max(1, min(epoch_batches, loader["batches_per_epoch"] // accumulated))
     batch_seconds = batch_words / words_per_second
     validation_seconds = (text.heldout_words + text.heldout_sentences) / words_per_second
     if settings.epochs is not None:
@@ -242,10 +251,13 @@ def make_plan(
         seconds = settings.hours * 3600
         num_validations = min(MAX_VALIDATIONS, int(VALIDATION_SHARE * seconds / validation_seconds))
         batches = int((seconds - num_validations * validation_seconds) / batch_seconds)
-        batches = max(1, min(batches, settings.max_epochs * epoch_batches))
+        if batches > num_validations * epoch_batches:  # each epoch ends with a validation
+            batches = int(seconds / (batch_seconds + validation_seconds / epoch_batches))
+        batches = max(1, min(batches, settings.max_epochs * text_batches))
         epochs = max(1, math.ceil(batches / epoch_batches - 0.1))
         if batches < epochs * epoch_batches:
-            loader["batches_per_epoch"] = epoch_batches = batches // epochs
+            epoch_batches = batches // epochs
+            loader["batches_per_epoch"] = epoch_batches * accumulated
         batches = epochs * epoch_batches
     trainer["num_epochs"] = epochs
     if settings.start is None and settings.size in ("mini", "small"):
@@ -278,7 +290,7 @@ def write_config(config: Dict[str, Any], path: Path, made_by: str) -> None:
     """Write a config, with what made it and the command that trains it again in comments."""
     comment = (
         f"// Made by: {one_line(made_by)}\n// To train it again by hand, in this folder:\n"
-        f"//   allennlp train {CONFIG_NAME} -s another_run --include-package elmo_plugin\n"
+        f"//   allennlp train {CONFIG_NAME} -s ../../another_run --include-package elmo_plugin\n"
     )
     with replaced_file(path) as new_file:
         new_file.write_text(comment + json.dumps(config, indent=2) + "\n", encoding="utf-8")

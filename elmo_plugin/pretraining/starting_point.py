@@ -8,8 +8,8 @@ from allennlp.data import Vocabulary
 from allennlp.models import Model
 
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.bilm.model_files import is_task_model, resolve_model_files
+from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
+from elmo_plugin.bilm.model_files import VOCABULARY_NAME, is_task_model, resolve_model_files
 from elmo_plugin.bilm.softmax import BIAS, SOFTMAX_GROUP, WEIGHT, ExactSoftmax, softmax_of
 from elmo_plugin.bilm.weights import read_group, save_model
 from elmo_plugin.compat.archives import opened_archive
@@ -30,25 +30,29 @@ class StartingPoint(NamedTuple):
     softmax: Optional[ExactSoftmax]
     words: Optional[List[str]]
 
+    def check_words(self) -> None:
+        """Raise an error if there is a softmax without its words."""
+        if self.softmax is not None and self.words is None:
+            raise ConfigurationError(
+                f"{self.name}: has a softmax, but no {VOCABULARY_NAME} beside its weights, expected the "
+                "words that it predicts. Add the file, give the archive of its training, or, in a config, set "
+                "model.new_softmax to learn another softmax."
+            )
+
     def load_softmax(self, softmax: LMSoftmax, vocab: Vocabulary) -> None:
         """Copy the softmax into `softmax`. Raise an error if it predicts other words than `vocab` has."""
-        assert self.softmax is not None
+        self.check_words()
+        assert self.softmax is not None and self.words is not None
         words = predicted_words(vocab)
-        shapes = self.softmax.weight.shape, softmax.weight.shape
-        if self.words is not None and self.words != words:
-            difference = first_difference(self.words, words)
-        elif shapes[0] != shapes[1]:
-            difference = f"the shape {tuple(shapes[0])}, expected {tuple(shapes[1])}"
-        else:
-            with torch.no_grad():
-                softmax.weight.copy_(self.softmax.weight)
-                softmax.bias.copy_(self.softmax.bias)
-            return
-        raise ConfigurationError(
-            f"{self.name}: its softmax is not of the words of the vocabulary: found {difference}. Set "
-            f"vocabulary_file to the {VOCABULARY_NAME} of that model, or set model.new_softmax to learn "
-            "another softmax."
-        )
+        if self.words != words:
+            raise ConfigurationError(
+                f"{self.name}: its softmax is not of the words of the vocabulary: found "
+                f"{first_difference(self.words, words)}. Set vocabulary_file to the {VOCABULARY_NAME} of "
+                "that model, or set model.new_softmax to learn another softmax."
+            )
+        with torch.no_grad():
+            softmax.weight.copy_(self.softmax.weight)
+            softmax.bias.copy_(self.softmax.bias)
 
 
 def load_start(name: str) -> StartingPoint:

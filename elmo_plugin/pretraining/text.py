@@ -11,12 +11,15 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tupl
 
 from tqdm import tqdm
 
-from elmo_plugin.bilm.lm_vocabulary import SPECIALS, VOCABULARY_NAME, LMVocabulary
+from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
+from elmo_plugin.bilm.model_files import VOCABULARY_NAME
 from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource, read_sentences
 from elmo_plugin.errors import ConfigurationError
 
 # In the folder that `prepare_text` writes.
-TRAIN_PATTERN, HELDOUT_NAME = "text/train-*.txt.gz", "text/heldout.txt"
+# In the folder of a training.
+TEXT_NAME = "text"
+TRAIN_PATTERN, HELDOUT_NAME = f"{TEXT_NAME}/train-*.txt.gz", f"{TEXT_NAME}/heldout.txt"
 
 MAX_HELDOUT_SENTENCES = 2000
 # A share of the sentences. Whole files are held out if there are so many that a file is about this share.
@@ -89,9 +92,9 @@ def prepare_text(
 
     `ConfigurationError` as `SentenceSource`, and if too few sentences are left.
     """
-    (folder / "text").mkdir(parents=True, exist_ok=True)
+    (folder / TEXT_NAME).mkdir(parents=True, exist_ok=True)
     sources = [
-        source if source.is_file else _copy(source, folder / "text" / f"input-{number}.txt.gz")
+        source if source.is_file else _copy(source, folder / TEXT_NAME / f"input-{number}.txt.gz")
         for number, source in enumerate(sources)
     ]
     num_sentences = [
@@ -105,7 +108,7 @@ def prepare_text(
     num_files = min(-(-sum(num_sentences) // SENTENCES_PER_FILE), MAX_FILES)
     counts, num_train = _write_train(train, folder, num_files)
     num_heldout, num_heldout_words = _write_heldout(heldout, folder / HELDOUT_NAME)
-    for copied in (folder / "text").glob("input-*"):
+    for copied in (folder / TEXT_NAME).glob("input-*"):
         copied.unlink()
     if num_train == 0 or num_heldout == 0:
         raise ConfigurationError(

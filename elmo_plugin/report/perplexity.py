@@ -9,7 +9,8 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence
 import pandas
 
 from elmo_plugin.arguments import option
-from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
+from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
+from elmo_plugin.bilm.model_files import VOCABULARY_NAME
 from elmo_plugin.embedding.sentences import SentenceSource, read_sentences
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file

@@ -46,6 +46,15 @@ def assert_same_weights(bilm: torch.nn.Module, expected: torch.nn.Module) -> Non
         assert torch.equal(bilm.state_dict()[name], tensor), name
 
 
+def test_a_zip_has_the_words_of_the_softmax(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    words = tmp_path / "vocab.txt"
+    words.write_text("a\n")
+    zipped = make_zip(tmp_path / "m.zip", *bilm_files, str(words))
+    assert (
+        model_files.resolve_model_files(zipped, None)[1].with_name("vocab.txt").read_text() == "a\n"
+    )
+
+
 @pytest.mark.parametrize("kind", ["name", "folder", "zip"])
 def test_one_name_names_both_files(kind: str, pretrained: Path, bilm_files: BiLMFiles) -> None:
     if kind == "name":

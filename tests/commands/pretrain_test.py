@@ -159,9 +159,13 @@ def test_what_a_call_without_a_plan_left_is_not_resumed(
     training: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after --overwrite, if the process was killed while it removed the previous training."""
+    by_hand = training / "another_run" / "model.tar.gz"
+    by_hand.parent.mkdir()
+    by_hand.touch()
 
     def nothing_is_left(*unused: Any) -> None:
         assert not (training / "run").exists()
+        assert by_hand.exists()
         raise ConfigurationError("stopped")
 
     monkeypatch.setattr("elmo_plugin.pretraining.command.prepare_text", nothing_is_left)

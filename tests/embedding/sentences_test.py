@@ -224,6 +224,7 @@ class TestBadParquet:
     @pytest.mark.parametrize(
         "values, options, match",
         [
+            (["a", "b" * 1_000_001], {}, "row 2: found a text of more than 1,000,000 bytes"),
             (["a", None], {}, "row 2 is blank, expected one sentence in each row.*--skip"),
             (pyarrow.array([], pyarrow.string()), {}, "found no sentence"),
             ([["a"], ["b", None]], {}, "row 2: token 2 in column 'sentence' is null"),

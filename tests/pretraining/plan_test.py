@@ -162,9 +162,32 @@ def test_a_config_of_ones_own_keeps_its_rows_and_rates(tmp_path: Path) -> None:
 def test_epochs_of_a_config_of_ones_own_stay_short(epochs: Optional[int], tmp_path: Path) -> None:
     changes = "data_loader+: { batches_per_epoch: 50 }"
     config, plan = planned_with(changes, tmp_path, replace(NEW, epochs=epochs))
-    assert config["data_loader"]["batches_per_epoch"] == 50
-    assert plan.epochs == config["trainer"]["num_epochs"] == (epochs or NEW.max_epochs)
-    assert plan.batches == 50 * plan.epochs
+    assert plan.epochs == config["trainer"]["num_epochs"]
+    assert plan.batches == config["data_loader"]["batches_per_epoch"] * plan.epochs
+    if epochs is not None:
+        assert (plan.epochs, plan.batches) == (2, 100)
+    else:  # as many as there is time for, each with a validation
+        assert plan.epochs > NEW.max_epochs
+        update_seconds = plan.words / plan.batches / plan.words_per_second
+        assert abs(plan.hours - NEW.hours) * 3600 <= (plan.epochs + 0.1 * 50) * update_seconds
+
+
+def test_an_update_of_a_config_of_ones_own_may_take_several_batches(tmp_path: Path) -> None:
+    changes = "trainer+: { num_gradient_accumulation_steps: 4 }, data_loader+: { rows: 128 }"
+    settings = replace(NEW, epochs=2)
+    config, plan = planned_with(changes, tmp_path, settings)
+    _, single = planned_with("data_loader+: { rows: 512 }", tmp_path, settings)
+    assert plan == single
+    assert config["trainer"]["checkpointer"]["save_every_num_batches"] == 300 * 5000 // (4 * 2560)
+    config, plan = planned_with(changes, tmp_path, replace(NEW, hours=0.1))
+    assert config["data_loader"]["batches_per_epoch"] == 4 * plan.batches
+
+
+@pytest.mark.parametrize("num_sentences, rows", [(60, 4), (1000, 16), (10_000, 128)])
+def test_rows_have_enough_sentences(num_sentences: int, rows: int) -> None:
+    long = replace(TEXT, train_sentences=num_sentences, train_words=3000 * num_sentences)
+    config, _ = planned(replace(NEW, epochs=100), long)
+    assert config["data_loader"]["rows"] == rows
 
 
 def test_a_config_of_ones_own_can_leave_out_what_has_a_default(tmp_path: Path) -> None:

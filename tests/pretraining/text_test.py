@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME
+from elmo_plugin.bilm.model_files import VOCABULARY_NAME
 from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_sources
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import text as text_module
