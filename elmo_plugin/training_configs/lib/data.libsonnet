@@ -26,7 +26,7 @@
   },
 
   // Batches of texts of similar length, of the fields in `sorting_keys`: the result of a text does not depend on the
-  // others in its batch, unless ELMo normalizes layers over it (`do_layer_norm`, SNLI). So `allennlp evaluate`
+  // others in its batch, unless ELMo normalizes layers over it (`do_layer_norm`, `snli.jsonnet`). So `allennlp evaluate`
   // reads the longest texts last; `elmo predict` answers in the order of the file.
   loaders(batch_size, sorting_keys):: {
     local sampler = { batch_size: batch_size, sorting_keys: sorting_keys },
