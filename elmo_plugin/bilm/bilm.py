@@ -178,7 +178,7 @@ class BiLM(torch.nn.Module):
         return 2 * self.options.projection_dim
 
     @eager
-    def forward(self, character_ids: Tensor, word_ids: None = None) -> Output:
+    def forward(self, character_ids: Tensor) -> Output:
         """
         Return the activations of all layers. Sentence marks are added to every row, also to an empty one.
 
@@ -186,8 +186,6 @@ class BiLM(torch.nn.Module):
 
         character_ids : `Tensor`
             `(batch_size, timesteps, 50)`. Rows of zeros are padding and stand at the end.
-        word_ids : `None`
-            So that AllenNLP's `Elmo(module=...)` can call it.
 
         # Returns
 
@@ -199,8 +197,6 @@ class BiLM(torch.nn.Module):
 
         `ValueError` as `mask_of`; `RuntimeError` under `torch.nn.DataParallel`.
         """
-        if word_ids is not None:
-            raise ValueError("A biLM was given word ids, expected character ids only.")
         if getattr(self, "_is_replica", False):
             # Replicas hold no parameters, so they would neither train nor notice changed weights.
             raise RuntimeError(

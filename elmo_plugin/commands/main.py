@@ -143,7 +143,9 @@ class LazyParser(argparse.ArgumentParser):
 
     def _with_likely_spelling(self, word: str) -> str:
         flag = word.partition("=")[0]
-        likely = get_close_matches(flag, self._option_string_actions, 1) if flag[:1] == "-" else []
+        if flag[:1] != "-":
+            return f"{word} (give all names before the options)"
+        likely = get_close_matches(flag, self._option_string_actions, 1)
         return f"{word} (did you mean {likely[0]}?)" if likely else word
 
     def error(self, message: str) -> Any:

@@ -1,7 +1,7 @@
 """`elmo vocab`: make the vocabulary file of a biLM from a corpus."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, Optional, Sequence
 
 from tqdm import tqdm
@@ -32,7 +32,7 @@ class VocabularyOptions(Options):
     """The arguments of `make_vocabulary`."""
 
     patterns: Sequence[str] = option(
-        "files or quoted patterns, plain or .gz; a file given twice is read once",
+        "files or quoted patterns, plain, .gz or .parquet; a file given twice is read once",
         positional=True,
         metavar="CORPUS",
     )
@@ -45,6 +45,7 @@ class VocabularyOptions(Options):
         None,
         metavar="N",
     )
+    column: Optional[str] = option("Parquet column of sentences", None, metavar="NAME")
     overwrite: bool = option("replace FILE if it exists", False)
 
 
@@ -82,7 +83,7 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
             f"{', '.join(SPECIALS)} take {len(SPECIALS)} places. Leave it out for no limit."
         )
     check_output_file(options.output, options.overwrite, "--output")
-    files = find_sources(options.patterns, CORPUS_OPTIONS)
+    files = find_sources(options.patterns, replace(CORPUS_OPTIONS, column=options.column))
     check_not_read(files, options.output, "--output")
     counts: Counter[str] = Counter()
     num_sentences = 0

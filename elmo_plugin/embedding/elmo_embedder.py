@@ -214,6 +214,7 @@ class ElmoEmbedder:
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
         pool: Optional[str] = None,
+        resume: bool = False,
     ) -> None:
         """
         Embed the lines of a file and write the vectors to an HDF5 file, as the command `elmo embed` does.
@@ -230,12 +231,16 @@ class ElmoEmbedder:
             See `HDF5Format`.
         pool : `str`, optional
             Write one vector for each sentence, see `embed_sentence`.
+        resume : `bool`, optional (default = `False`)
+            Continue an interrupted call, with the parts in `output_file_path` + `.partial`. Otherwise they,
+            and an output of this name, are replaced.
         """
         options = OutputOptions(
             format="hdf5",
             forget_sentences=forget_sentences,
             use_sentence_keys=use_sentence_keys,
-            overwrite=True,
+            resume=resume,
+            overwrite=not resume,
         )
         run = EmbeddingRun(
             input_file, output_file_path, output_options=options, batches=BatchOptions(batch_size)

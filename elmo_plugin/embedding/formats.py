@@ -290,7 +290,7 @@ class HDF5Format(OutputFormat):
     With `forget_sentences` there is no `sentence_to_index`. With `use_sentence_keys` there is none either,
     and the stripped lines are keys. A line that cannot be a key is skipped with a warning: a repeated one,
     and some with slashes, at which HDF5 makes groups (`file["km / h"]` finds the vectors, but `file.keys()`
-    lists only the group `km `).
+    lists only the group `km `), and a line `.`.
     """
 
     name = "hdf5"

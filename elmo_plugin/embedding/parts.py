@@ -62,7 +62,7 @@ class Part(NamedTuple):
     @property
     def name(self) -> str:
         """The same name for the same block: a part that is written twice exists once."""
-        return f"part-{self.number:05d}-{self.first_line:010d}"
+        return f"part-{self.number:08d}-{self.first_line:010d}"
 
 
 class Block(NamedTuple):

@@ -345,7 +345,8 @@ def _missing_blocks(
         previous = finished_by_name.get(block.part.name)
         if previous is None:
             yield block
-        elif previous != block.part:
+        # The same text may have another name, such as that of a temporary folder.
+        elif previous._replace(source=block.part.source) != block.part:
             raise ConfigurationError(
                 f"--resume: the interrupted run had another input: {previous.num_sentences:,} sentences of "
                 f"{previous.source}, from line {previous.first_line + 1:,} on, are not those of "
@@ -377,7 +378,7 @@ def _check_unchanged(contents: List[Content], written: List[Content]) -> None:
         if (before.num_sentences, before.digest) != (after.num_sentences, after.digest):
             raise ConfigurationError(
                 f"{before.name}: was changed during the run: {before.num_sentences:,} sentences were found "
-                f"first, then {after.num_sentences:,}. Start again with --overwrite."
+                f"first, then {after.num_sentences:,}. Give --resume when it does not change any more."
             )
 
 

@@ -118,7 +118,8 @@ class Elmo(torch.nn.Module):
         if requires_grad and settings.precision != "float32":
             raise ConfigurationError(
                 f"precision is '{settings.precision}' with requires_grad, but lower precisions are for a "
-                "frozen biLM. Leave out precision in training; set it for prediction."
+                "frozen biLM. Leave out precision in training. For prediction, set requires_grad to false "
+                "too."
             )
         source: Optional[Tensor] = None
         # AllenNLP's name.

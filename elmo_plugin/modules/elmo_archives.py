@@ -46,8 +46,17 @@ def as_bytes(description: Dict[str, Any]) -> Tensor:
 
 
 def from_bytes(description: Tensor) -> Dict[str, Any]:
-    """Return what `as_bytes` was given."""
-    return json.loads(description.cpu().numpy().tobytes())
+    """
+    Return what `as_bytes` was given; also of a state dict that was cast, as every type has the numbers of
+    bytes. Raise `ConfigurationError` if the numbers are others, as those of an average can be.
+    """
+    try:
+        return json.loads(description.cpu().to(torch.uint8).numpy().tobytes())
+    except ValueError as error:
+        raise ConfigurationError(
+            f"The state dict's {SOURCE_KEY}, which describes its biLM in bytes, was changed ({error}), as it "
+            "is if all tensors of state dicts are averaged, expected that of one of them. Copy it from there."
+        ) from error
 
 
 def archived_bilm(

@@ -35,8 +35,8 @@ class StartingPoint(NamedTuple):
         if self.softmax is not None and self.words is None:
             raise ConfigurationError(
                 f"{self.name}: has a softmax, but no {VOCABULARY_NAME} beside its weights, expected the "
-                "words that it predicts. Add the file, give the archive of its training, or, in a config, set "
-                "model.new_softmax to learn another softmax."
+                "words that it predicts. Add the file, give the archive of its training, or, in a config, "
+                "set model.new_softmax to learn another softmax."
             )
 
     def load_softmax(self, softmax: LMSoftmax, vocab: Vocabulary) -> None:

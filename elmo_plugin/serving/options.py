@@ -32,7 +32,8 @@ class Limits(Options):
         metavar="SECONDS",
         positive=True,
     )
-    max_batch: int = 32  # requests that a model answers together
+    # Requests that a model answers together: few, as all wait for the last one of a batch.
+    max_batch: int = 8
     max_waiting: int = 256  # requests that wait for a model; further ones are answered with 429
 
 

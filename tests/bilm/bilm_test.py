@@ -25,7 +25,6 @@ from tests.conftest import (
     TINY_OPTIONS,
     BiLMFiles,
     allennlp_elmo,
-    of_allennlp,
     randomize,
     roundings_of,
     terms_of,
@@ -363,11 +362,6 @@ def test_wrong_input_is_refused(
         make(*bilm_files)(character_ids)
 
 
-def test_word_ids_are_refused(bilm_files: BiLMFiles) -> None:
-    with pytest.raises(ValueError, match="was given word ids, expected character ids only"):
-        BiLM.from_files(*bilm_files)(batch_to_ids([["a"]]), torch.ones(1, 1))
-
-
 def test_sizes_beyond_memory_are_found_before_they_are_allocated(write_bilm: WriteBiLM) -> None:
     files = write_bilm()
     options = json.loads(Path(files.options_file).read_text())
@@ -383,16 +377,6 @@ def test_short_integer_character_ids_are_accepted(bilm_files: BiLMFiles) -> None
     assert torch.equal(
         bilm(character_ids.short())["activations"][-1], bilm(character_ids)["activations"][-1]
     )
-
-
-def test_serves_as_the_module_of_allennlps_elmo(bilm_files: BiLMFiles) -> None:
-    character_ids = batch_to_ids(SENTENCES)
-    bilm = BiLM.from_files(*bilm_files)
-    theirs = of_allennlp("modules.elmo.Elmo")(None, None, 1, dropout=0.0, module=bilm)
-    whole = allennlp_elmo(bilm_files, 1, dropout=0.0)
-    assert theirs.get_output_dim() == 12
-    ours, expected = (elmo(character_ids)["elmo_representations"] for elmo in (theirs, whole))
-    assert_accurate(ours, expected)
 
 
 def test_a_row_that_has_diverged_can_be_reset() -> None:

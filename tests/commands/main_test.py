@@ -190,6 +190,10 @@ class TestErrors:
                 "--outptu=x (did you mean --output?). See elmo score --help.",
             ),
             (
+                "export a.tar.gz --license mit out",
+                "arguments: out (give all names before the options).",
+            ),
+            (
                 "report pos --trian in.txt",
                 "report pos: error: the following arguments are required",
             ),

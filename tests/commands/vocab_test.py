@@ -70,3 +70,14 @@ def test_the_file_equals_that_of_a_slow_count(
     assert vocabulary_words(output) == expected
     covered = sum(counts[word] for word in expected) / counts.total()
     assert summary["coverage of the tokens"] == f"{covered:.2%}"
+
+
+def test_a_parquet_column_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyarrow = pytest.importorskip(
+        "pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed"
+    )
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.chdir(tmp_path)
+    parquet.write_table(pyarrow.table({"text": ["a b", "a"], "other": ["c", "d"]}), "in.parquet")
+    main(["vocab", "in.parquet", "--output", "vocab.txt", "--column", "text"])
+    assert vocabulary_words(Path("vocab.txt")) == ["a", "b"]

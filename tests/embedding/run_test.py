@@ -370,6 +370,28 @@ def test_the_output_is_synced_before_the_parts_are_removed(
     assert calls[-5:] == ["fsync", "replace", "fsync", "fsync", "remove"]
 
 
+@pytest.mark.usefixtures("interrupted")
+def test_the_same_text_under_another_name_is_resumed(embedder: QuickEmbedder) -> None:
+    Path("in.txt").rename("moved.txt")
+    embed(embedder, source="moved.txt", resume=True)
+    assert len(embedder.embedded) < len(LINES)
+    found = contents()
+    remove()
+    embed(embedder, source="moved.txt")
+    assert contents() == found
+
+
+def test_a_call_of_the_class_is_resumed(bilm: FrozenBiLM, folder: Path) -> None:
+    Path("in.txt").write_text("a b\n" * 10_000)
+    with pytest.raises(KeyboardInterrupt, match="parts are kept"):
+        QuickEmbedder(bilm, interrupt, at=9_000).embed_file("in.txt", "out")
+    embedder = QuickEmbedder(bilm)
+    embedder.embed_file("in.txt", "out", resume=True)
+    assert len(embedder.embedded) < 10_000
+    embedder.embed_file("in.txt", "out")
+    assert len(embedder.embedded) > 10_000
+
+
 def test_a_run_that_was_interrupted_after_it_replaced_an_output_is_resumed(
     embedder: QuickEmbedder,
     bilm: FrozenBiLM,
@@ -619,24 +641,17 @@ class TestResume:
         with pytest.raises(ConfigurationError, match=r"settings: biLM was '\w+', now '\w+'\."):
             embed(embedder(2.0), resume=True)
 
-    @pytest.mark.parametrize(
-        "source, content",
-        [
-            ("in.txt", "other\n" + "\n".join(LINES[1:])),
-            ("in.txt", "\n".join(LINES[:9])),
-            ("other.txt", "\n".join(LINES)),
-        ],
-    )
+    @pytest.mark.parametrize("content", ["other\n" + "\n".join(LINES[1:]), "\n".join(LINES[:9])])
     def test_another_input_is_an_error(
-        self, embedder: Any, interrupted: None, source: str, content: str
+        self, embedder: Any, interrupted: None, content: str
     ) -> None:
         Path("in.txt").rename("moved")
-        Path(source).write_text(content)
+        Path("in.txt").write_text(content)
         match = "another input: 7 sentences of in.txt, from line (1|8) on, are not"
         with pytest.raises(ConfigurationError, match=match):
-            embed(embedder, source=source, resume=True)
+            embed(embedder, resume=True)
         # The parts can still be resumed with the first input.
-        Path(source).unlink()
+        Path("in.txt").unlink()
         Path("moved").rename("in.txt")
         embed(embedder, resume=True)
         check_output(embedder)

@@ -6,7 +6,7 @@ import torch
 
 from elmo_plugin import Elmo, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.elmo_archives import archived_bilm
+from elmo_plugin.modules.elmo_archives import archived_bilm, as_bytes, from_bytes
 from tests.conftest import SENTENCES, BiLMFiles
 
 
@@ -70,3 +70,15 @@ def test_other_names_and_other_folders_find_nothing(
     assert archived_bilm(tmp_path, source.options_file, target.weight_file) is None
     torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.th")
     assert archived_bilm(tmp_path, *source) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_cast_description_is_read(dtype: torch.dtype) -> None:
+    description = {"options_file": "options.json", "options": {"a": [1, 2.5]}}
+    assert from_bytes(as_bytes(description).to(dtype)) == description
+
+
+def test_an_averaged_description_is_an_error() -> None:
+    overflowed = as_bytes({"options_file": "options.json"}) * 3 // 3
+    with pytest.raises(ConfigurationError, match=r"bilm_source.* was changed .*Copy it from there"):
+        from_bytes(overflowed)

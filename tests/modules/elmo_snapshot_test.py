@@ -14,7 +14,6 @@ from torch.nn.utils import parametrize, prune
 from torch.utils.checkpoint import checkpoint
 
 from elmo_plugin import BiLM, Elmo, batch_to_ids
-from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.frozen import CurrentSnapshot
 from tests.closeness import assert_close, largest_difference
 from tests.conftest import (
@@ -25,7 +24,6 @@ from tests.conftest import (
     randomize,
     roundings_of,
     terms_of,
-    with_encoder,
 )
 
 CHARACTER_IDS = batch_to_ids([["The", "naïve", "日本語"], ["the"], [], ["The", "x" * 80]])
@@ -106,28 +104,6 @@ def elmo(request: pytest.FixtureRequest, bilm_files: BiLMFiles) -> Elmo:
     elmo = new_elmo(bilm_files).train(request.param)
     layers_of(elmo)
     return elmo
-
-
-class TestModelsOfOneFile:
-    """They differ in what a weight file does not say."""
-
-    @pytest.mark.parametrize(
-        "options",
-        [
-            replace(TINY_OPTIONS, cell_clip=0.1),
-            replace(TINY_OPTIONS, proj_clip=0.05),
-            with_encoder(TINY_OPTIONS, activation="tanh"),
-        ],
-        ids=["cell_clip", "proj_clip", "activation"],
-    )
-    def test_with_other_options_they_have_other_vectors(
-        self, options: BiLMOptions, write_bilm: Callable[..., BiLMFiles]
-    ) -> None:
-        files = write_bilm()
-        first = new_elmo(files)
-        second = new_elmo(files._replace(options_file=write_bilm(options, name="o").options_file))
-        assert_up_to_date(second)
-        assert_differ(layers_of(first), layers_of(second))
 
 
 class TestTraining:
