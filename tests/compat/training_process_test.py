@@ -121,7 +121,12 @@ with sigterm_interrupts():
 
 
 def test_a_training_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
-    child = "from elmo_plugin.compat.training_process import *; end_with_parent(); time.sleep(100)"
+    child = """
+from elmo_plugin.compat.training_process import *
+end_with_parent()
+print("waits", flush=True)
+time.sleep(100)
+"""
     program = f"""
 import sys, time
 from pathlib import Path
@@ -137,6 +142,8 @@ time.sleep(100)
         text=True,
     )
     number = int(parent.stdout.readline())  # type: ignore[union-attr]
+    while "waits" not in (tmp_path / "log").read_text():
+        assert not ends_within(0.02, number)
     parent.kill()
     parent.wait()
     is_left = not ends_within(60, number)
