@@ -136,16 +136,17 @@ class LazyParser(argparse.ArgumentParser):
             declare(self)
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:  # also where it is the parser of a command, whose options are known here
-            self.error(
-                f"unrecognized arguments: {' '.join(map(self._with_likely_spelling, unknown))}"
+            names_last = not any(word.startswith("-") for word in unknown) and any(
+                word.startswith("-") for word in args or ()
             )
+            words = " ".join(map(self._with_likely_spelling, unknown))
+            hint = " (give names before options)" if names_last else ""
+            self.error(f"unrecognized arguments: {words}{hint}")
         return parsed, unknown
 
     def _with_likely_spelling(self, word: str) -> str:
         flag = word.partition("=")[0]
-        if flag[:1] != "-":
-            return f"{word} (give all names before the options)"
-        likely = get_close_matches(flag, self._option_string_actions, 1)
+        likely = get_close_matches(flag, self._option_string_actions, 1) if flag[:1] == "-" else []
         return f"{word} (did you mean {likely[0]}?)" if likely else word
 
     def error(self, message: str) -> Any:

@@ -56,7 +56,7 @@ def opened_archive(
     checked_device(cuda_device)
     try:
         archive = load_archive(archive_file, cuda_device, overrides)
-    except (ConfigurationError, MemoryError):
+    except (ConfigurationError, MemoryError, ImportError):
         raise
     # For damaged files, and configs that do not fit their weights, errors are of nearly every class.
     except Exception as error:

@@ -170,7 +170,7 @@ class EmbeddingRun:
                 writer = PartWriter(layers, self._batches.batch_size, format, folder)
                 parts: List[Part] = []
                 blocks = _missing_blocks(
-                    self._blocks(format, embedder.stateful), finished, into=parts
+                    self._blocks(format, embedder.stateful), finished, parts, format.holds_sources
                 )
                 with (
                     closing(engine.write_parts(writer, blocks)) as written,
@@ -336,17 +336,22 @@ class EmbeddingRun:
 
 
 def _missing_blocks(
-    blocks: Iterable[Block], finished: List[Part], into: List[Part]
+    blocks: Iterable[Block], finished: List[Part], into: List[Part], check_names: bool
 ) -> Iterator[Block]:
-    """Yield the blocks that are in no finished part. Add the parts of all blocks to `into`."""
+    """
+    Yield the blocks that are in no finished part. Add the parts of all blocks to `into`. Unless the output
+    names its sources (`check_names`), a text may have another name now, such as that of a temporary folder.
+    """
     finished_by_name = {part.name: part for part in finished}
     for block in blocks:
         into.append(block.part)
         previous = finished_by_name.get(block.part.name)
         if previous is None:
             yield block
-        # The same text may have another name, such as that of a temporary folder.
-        elif previous._replace(source=block.part.source) != block.part:
+            continue
+        if not check_names:
+            previous = previous._replace(source=block.part.source)
+        if previous != block.part:
             raise ConfigurationError(
                 f"--resume: the interrupted run had another input: {previous.num_sentences:,} sentences of "
                 f"{previous.source}, from line {previous.first_line + 1:,} on, are not those of "

@@ -48,10 +48,10 @@ def as_bytes(description: Dict[str, Any]) -> Tensor:
 def from_bytes(description: Tensor) -> Dict[str, Any]:
     """
     Return what `as_bytes` was given; also of a state dict that was cast, as every type has the numbers of
-    bytes. Raise `ConfigurationError` if the numbers are others, as those of an average can be.
+    bytes, or averaged with others of the same biLM. Raise `ConfigurationError` if it is no description now.
     """
     try:
-        return json.loads(description.cpu().to(torch.uint8).numpy().tobytes())
+        return json.loads(description.cpu().double().round().to(torch.uint8).numpy().tobytes())
     except ValueError as error:
         raise ConfigurationError(
             f"The state dict's {SOURCE_KEY}, which describes its biLM in bytes, was changed ({error}), as it "

@@ -241,7 +241,8 @@ def make_plan(
     batch_words = loader["rows"] * loader["unroll_steps"] * accumulated
     text_batches = epoch_batches = max(1, text.predictions // batch_words)
     if loader.get("batches_per_epoch") is not None:  # of the user's config
-        epoch_batches = max(1, min(epoch_batches, loader["batches_per_epoch"] // accumulated))
+        # The last update of an epoch may have fewer.
+        epoch_batches = min(epoch_batches, math.ceil(loader["batches_per_epoch"] / accumulated))
     batch_seconds = batch_words / words_per_second
     validation_seconds = (text.heldout_words + text.heldout_sentences) / words_per_second
     if settings.epochs is not None:

@@ -17,7 +17,6 @@ from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource, read
 from elmo_plugin.errors import ConfigurationError
 
 # In the folder that `prepare_text` writes.
-# In the folder of a training.
 TEXT_NAME = "text"
 TRAIN_PATTERN, HELDOUT_NAME = f"{TEXT_NAME}/train-*.txt.gz", f"{TEXT_NAME}/heldout.txt"
 

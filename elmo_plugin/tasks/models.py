@@ -110,8 +110,8 @@ class Classifier(Model):
 class Tagger(Model):
     """
     Base class of models that tag spans. A task defines `label_scheme`, the scheme of its tags, BIO or BIOUL;
-    `_best_tags`; and `forward`, which starts from `_output` and passes the tags of each sentence, best and
-    gold, to `_measure`. In training nothing is decoded or measured: decoding a batch takes longer than its
+    `_best_tags`; and `forward`, which starts from `_output` and passes each sentence with its best and gold
+    tags to `_measure`. In training nothing is decoded or measured: decoding a batch takes longer than its
     loss.
     """
 
@@ -188,8 +188,12 @@ class Tagger(Model):
             )
         return tags.where(is_known, self._outside)
 
-    def _measure(self, tag_ids: List[int], gold_tags: List[str]) -> None:
-        """Count the spans of a sentence: of its best tags and of its gold ones, one per real token."""
+    def _measure(self, tag_ids: List[int], gold_ids: List[int], sentence: Dict[str, Any]) -> None:
+        """
+        Count the spans of a sentence: of its best tags, one per real token, and of its gold ones. The
+        `gold_tags` of its metadata, which the vocabulary need not have, take precedence over ids.
+        """
+        gold_tags = sentence.get("gold_tags") or self._names(gold_ids[: len(tag_ids)])
         self._span_f1(self._spans(self._names(tag_ids)), self._spans(gold_tags))
 
     def _spans(self, tags: List[str]) -> List[Tuple[str, Any]]:

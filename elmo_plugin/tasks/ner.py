@@ -257,8 +257,8 @@ class NerTagger(Tagger):
                 best_tags = output["tags"]
                 if unmarked is not None:
                     best_tags = map(self._without, best_tags, unmarked.tolist())
-                for tag_ids, sentence in zip(best_tags, metadata or []):
-                    self._measure(tag_ids, sentence["gold_tags"])
+                for sentence in zip(best_tags, tags.tolist(), metadata or [{}] * len(tags)):
+                    self._measure(*sentence)
         return output
 
     def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:

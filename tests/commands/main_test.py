@@ -191,7 +191,7 @@ class TestErrors:
             ),
             (
                 "export a.tar.gz --license mit out",
-                "arguments: out (give all names before the options).",
+                "arguments: out (give names before options).",
             ),
             (
                 "report pos --trian in.txt",

@@ -60,9 +60,9 @@ def test_parts_are_listed_in_order_and_others_are_removed(tmp_path: Path) -> Non
     folder = PartsFolder(tmp_path)
     folder.make()
     parts = [write(folder, number) for number in reversed(range(12))][::-1]
-    (tmp_path / "descriptions/.part-00000-0000000099.arrays.json.abcd").touch()
+    (tmp_path / "descriptions/.part-00000000-0000000099.arrays.json.abcd").touch()
     assert folder.intact_parts() == parts and folder.num_parts == 12
-    for name in (".part-00000-0000000099.arrays.abcd", "part-00000-0000000099.arrays"):
+    for name in (".part-00000000-0000000099.arrays.abcd", "part-00000000-0000000099.arrays"):
         (tmp_path / "data" / name).write_text("not finished")
     paths = folder.keep_only(parts[:10], FORMAT)
     assert sorted((tmp_path / "data").iterdir()) == paths and len(paths) == 10

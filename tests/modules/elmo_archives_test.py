@@ -76,6 +76,8 @@ def test_other_names_and_other_folders_find_nothing(
 def test_a_cast_description_is_read(dtype: torch.dtype) -> None:
     description = {"options_file": "options.json", "options": {"a": [1, 2.5]}}
     assert from_bytes(as_bytes(description).to(dtype)) == description
+    third = as_bytes(description).to(dtype) / 3
+    assert from_bytes(third + third + third) == description
 
 
 def test_an_averaged_description_is_an_error() -> None:

@@ -181,6 +181,11 @@ def test_metrics_count_exact_spans_but_of_classes_that_a_file_does_not_mark():
     metrics = model.get_metrics(reset=True)
     assert (metrics["precision"], metrics["recall"]) == (1 / 4, 1 / 2)
     assert [metrics[f"_f1-{label}"] for label in ("LOC", "ORG", "PER")] == [0.0, 0.0, 1.0]
+    # Other readers give no names of gold tags, or no metadata.
+    batch = as_tensors(instances[:1], vocab)
+    for metadata in ([{"words": batch["metadata"][0]["words"]}], None):
+        model(**{**batch, "metadata": metadata})
+        assert model.get_metrics(reset=True) == metrics
     instances[0]["metadata"].metadata["unmarked"] = ["ORG"]
     output = model(**as_tensors(instances[:1], vocab))
     assert model.get_metrics(reset=True)["precision"] == 1 / 2

@@ -1,5 +1,6 @@
 """Label the arguments of a predicate."""
 
+from itertools import compress
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
@@ -125,13 +126,13 @@ class SrlTagger(Tagger):
                     self._predicate_f1(*map(_places, masks))
                 finder_loss = sequence_cross_entropy_with_logits(found, predicates, is_counted)
         if tags is not None:
-            tag_loss = sequence_cross_entropy_with_logits(logits, self._known_tags(tags), mask)
-            output["loss"] = tag_loss + finder_loss
+            tags = self._known_tags(tags)
+            output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask) + finder_loss
             if "tags" in output:
-                for tag_ids, sentence in zip(output["tags"], metadata or []):
-                    # Sentences without a predicate, which the finder needs, have no arguments to be found.
-                    if sentence["predicate_index"] is not None:
-                        self._measure(tag_ids, sentence["gold_tags"])
+                sentences = zip(output["tags"], tags.tolist(), metadata or [{}] * len(tags))
+                # Sentences without a predicate, which the finder needs, have no arguments to be found.
+                for sentence in compress(sentences, predicate_indicator.any(dim=1).tolist()):
+                    self._measure(*sentence)
         return output
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:

@@ -71,8 +71,7 @@ def test_sentences_without_a_predicate_are_not_measured(data):
     model(**batch)
     expected = model.get_metrics(reset=True)
     model(**batch)
-    without = [{**sentence, "predicate_index": None} for sentence in batch["metadata"]]
-    model(**{**batch, "metadata": without})
+    model(**{**batch, "predicate_indicator": torch.zeros_like(batch["predicate_indicator"])})
     found = model.get_metrics(reset=True)
     names = [name for name in expected if "predicate" not in name]
     assert {name: found[name] for name in names} == {name: expected[name] for name in names}
@@ -204,7 +203,8 @@ def measured(predicted: List[List[str]], gold: List[List[str]]) -> Dict[str, flo
     """The metrics of a model that predicts these tags."""
     model = tagger(ALL_TAGS)
     for predicted_tags, gold_tags in zip(predicted, gold):
-        model._measure([ALL_TAGS.index(tag) for tag in predicted_tags], gold_tags)
+        ids = [[ALL_TAGS.index(tag) for tag in tags] for tags in (predicted_tags, gold_tags)]
+        model._measure(*ids, {})
     return model.get_metrics()
 
 
