@@ -32,8 +32,8 @@ MANY_LANGS_NAMES = (CHARACTERS_NAME, WORDS_NAME, TOKEN_EMBEDDER_NAME, ENCODER_NA
 
 # The words of a softmax, in the folder of its weights.
 VOCABULARY_NAME = "vocab.txt"
-# Endings of the files in a .zip that are extracted, beside the words of a softmax.
-_SUFFIXES = (".json", ".hdf5", ".dic", ".pkl")
+# Endings of the files in a .zip that are extracted.
+_ENDINGS = (".json", ".hdf5", ".dic", ".pkl", VOCABULARY_NAME)
 MAX_FILES = 100  # of these, in a zip: each is synced to the disk, which takes milliseconds
 
 
@@ -282,14 +282,10 @@ def _extracted(name: FileName) -> Path:
         try:
             check_zip(path)
             with zipfile.ZipFile(path) as archive:
-                members = [
-                    member
-                    for member in archive.namelist()
-                    if _name(member).suffix in _SUFFIXES or _name(member).name == VOCABULARY_NAME
-                ]
+                members = [member for member in archive.namelist() if member.endswith(_ENDINGS)]
                 if len(members) > MAX_FILES:
                     raise ConfigurationError(
-                        f"weight_file: {name} has {len(members):,} files ({', '.join(_SUFFIXES)}), expected "
+                        f"weight_file: {name} has {len(members):,} files ({', '.join(_ENDINGS)}), expected "
                         f"those of one model, at most {MAX_FILES}. Extract it, and give a model's folder."
                     )
                 for member in members:

@@ -82,8 +82,8 @@ _SHARE_NOTE = (
     "A share is a part of the instances that the config's reader reads from the training data. The seed "
     "of the run chooses it; smaller shares are parts of larger ones. Validation and test data are as in the "
     "config. The vocabulary is made as in the config (by default from the share, the validation and test "
-    "data); with --word-vectors, every word has a vector of its own. An epoch has as many batches for each "
-    "share as for all of the data, so that small shares have as many updates."
+    "data). With --word-vectors, every word has a vector of its own. An epoch of a share has as many batches "
+    "as one of all data, so that small shares have as many updates."
 )
 _CURVE_NOTE = (
     "Epochs are counted from 1. Passes: the first epoch in which ELMo scores higher than the best without "
