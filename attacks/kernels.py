@@ -202,7 +202,7 @@ def compare_gradients(
     for own, their in zip(ours, theirs):
         # Sums over tokens of what later steps have summed.
         scale = 3 * max(1.0, float(their.abs().max()))
-        if layers[0].cell_clip is layers[0].proj_clip is None:
+        if layers[0].options == (None, None):
             assert_close(own, their, num_tokens * terms, scale, "float32")
         else:
             # Of a cell within float32's error of a clip, the gradient may be that of either side.

@@ -24,7 +24,7 @@ from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.model_files import VOCABULARY_NAME, resolve_model_files
 from elmo_plugin.bilm.softmax import BIAS, SOFTMAX_GROUP, WEIGHT
-from elmo_plugin.bilm.weights import read_group, save_model
+from elmo_plugin.bilm.weights import read_group
 
 
 def place(old: Tensor, new: Tensor, rows: Sequence[int], columns: Sequence[int]) -> None:
@@ -125,7 +125,7 @@ def main() -> None:
     folder = arguments.output_folder
     folder.mkdir(parents=True, exist_ok=True)
     extra = {f"{SOFTMAX_GROUP}/{name}": tensor for name, tensor in grown.items()}
-    save_model(new, folder / "options.json", folder / "weights.hdf5", extra=extra)
+    new.save(folder / "options.json", folder / "weights.hdf5", extra=extra)
     vocabulary.to_file(folder / VOCABULARY_NAME)
     num_parameters = sum(parameter.numel() for parameter in new.parameters())
     print(f"{folder}: {num_parameters:,} parameters, and {len(grown[BIAS]):,} words")

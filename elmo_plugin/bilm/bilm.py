@@ -1,7 +1,19 @@
 """The bidirectional language model."""
 
 import functools
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Union, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+    cast,
+)
 
 import torch
 from torch import Tensor
@@ -226,10 +238,16 @@ class BiLM(torch.nn.Module):
         frozen.weights_sha256 = weights_checksum(self)
         return frozen
 
-    def save(self, options_file: FileName, weight_file: FileName) -> None:
+    def save(
+        self,
+        options_file: FileName,
+        weight_file: FileName,
+        dtype: str = "float32",
+        extra: Optional[Mapping[str, Tensor]] = None,
+    ) -> None:
         """
-        Write options and weights in bilm-tf's format, see `save_model`. Those of a model of ELMoForManyLangs
-        can be loaded by this package only.
+        Write options and weights in bilm-tf's format. Those of a model of ELMoForManyLangs can be loaded by
+        this package only. See `save_model` for the parameters.
 
         # Raises
 
@@ -243,7 +261,7 @@ class BiLM(torch.nn.Module):
                 f"The biLM cannot be saved: {changed}. Undo that, or load the weights into a BiLM of options "
                 "that say it."
             )
-        save_model(self, options_file, weight_file)
+        save_model(self, options_file, weight_file, dtype, extra)
 
 
 def run_batch(
@@ -296,7 +314,7 @@ def run_stack(
     drop: Optional[Callable[[Tensor], Tensor]] = None,
 ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
     """
-    Run all LSTM layers in both directions, skip connections included.
+    Run all LSTM layers in both directions, skip connections included, which `bilm/program.py` has too.
 
     # Parameters
 

@@ -38,7 +38,7 @@ class CharacterEncoder(torch.nn.Module):
         num_ids: int = NUM_CHARACTER_IDS,
     ) -> None:
         super().__init__()
-        self.activation = {"relu": torch.relu, "tanh": torch.tanh}[options.activation]
+        self.activation = options.activation
         self.widest_filter = max(width for width, _ in options.filters)
         # Row 0 is padding and stays zero.
         self.character_embedding = torch.nn.Embedding(
@@ -72,7 +72,7 @@ class CharacterEncoder(torch.nn.Module):
 
     def _vectors(self, maxima: Tensor) -> Tensor:
         """From maxima over time, `(num_words, num_filters)`, to vectors, `(num_words, projection_dim)`."""
-        vectors = self.activation(maxima)
+        vectors = getattr(torch, self.activation)(maxima)
         for highway in self.highways:
             vectors = highway(vectors)
         return self.projection(vectors)

@@ -13,6 +13,7 @@ from elmo_plugin.bilm.simd.library import unit_of_modules
 from elmo_plugin.bilm.simd.lstm import PanelLayer, run_panel_layers
 from elmo_plugin.bilm.simd.training import run_with_gradients
 from elmo_plugin.bilm.steps import (
+    CellOptions,
     LayerInput,
     LayerOutput,
     LSTMTensors,
@@ -80,8 +81,7 @@ class ProjectedLSTM(torch.nn.Module):
             self.gate_weight,
             self.gate_bias + forget_bias,
             self.projection,
-            self.cell_clip,
-            self.proj_clip,
+            CellOptions(self.cell_clip, self.proj_clip),
         )
 
     def forward(

@@ -106,7 +106,7 @@ class _Program(torch.nn.Module):
     def __init__(self, bilm: BiLM) -> None:
         super().__init__()
         encoder = cast(CharacterEncoder, copy.deepcopy(bilm.character_encoder))
-        self.character_encoder = encoder.cpu().requires_grad_(False)
+        self.character_encoder = encoder.cpu().requires_grad_(False).eval()
         self.layers = torch.nn.ModuleList(
             _BothDirections(cast(Sequence[ProjectedLSTM], layers))
             for layers in zip(bilm.forward_layers, bilm.backward_layers)
@@ -150,7 +150,7 @@ class _BothDirections(torch.nn.Module):
         super().__init__()
         tensors = [layer.tensors() for layer in layers]
         self.cell_size, self.state_dim = layers[0].cell_size, layers[0].projection_dim
-        self.clips = layers[0].cell_clip, layers[0].proj_clip
+        self.options = tensors[0].options
         size = layers[0].input_dim
         self.register_buffer("input_weight", _stacked([one.weight[:, :size].T for one in tensors]))
         self.register_buffer("state_weight", _stacked([one.weight[:, size:].T for one in tensors]))
@@ -173,7 +173,7 @@ class _BothDirections(torch.nn.Module):
             partial(torch.bmm, mat2=self.state_weight),
             None if self.projection is None else partial(torch.bmm, mat2=self.projection),
             self.bias,
-            *self.clips,
+            self.options,
         )
 
         def step(states: State, gates: Tensor) -> Tuple[State, Tensor]:

@@ -14,6 +14,13 @@ State = Tuple[Tensor, Tensor]
 TOKENS_PER_BLOCK = 2048
 
 
+class CellOptions(NamedTuple):
+    """What a step has beside the weights: the largest magnitudes of cell and state, `None` for no limit."""
+
+    cell_clip: Optional[float]
+    proj_clip: Optional[float]
+
+
 @dataclass(frozen=True)
 class LSTMTensors:
     """
@@ -27,15 +34,13 @@ class LSTMTensors:
         `(4 * cell_size,)`, with what is added to the forget gate.
     projection : `Tensor`, optional
         `(state_dim, cell_size)`; `None`: the state is as wide as the cell, and is not clipped.
-    cell_clip, proj_clip : `float`, optional
-        Largest magnitudes of cell and state; `None` does not clip.
+    options : `CellOptions`
     """
 
     weight: Tensor
     bias: Tensor
     projection: Optional[Tensor]
-    cell_clip: Optional[float]
-    proj_clip: Optional[float]
+    options: CellOptions
 
     @property
     def cell_size(self) -> int:
@@ -106,29 +111,22 @@ Product = Callable[[Tensor], Tensor]
 
 class PreparedLayer(NamedTuple):
     """
-    A layer with each matrix in the form in which a runner multiplies by it, `None` for no projection; `bias`,
-    `cell_clip` and `proj_clip` as in `LSTMTensors`.
+    A layer with each matrix in the form in which a runner multiplies by it, `None` for no projection; `bias`
+    and `options` as in `LSTMTensors`.
     """
 
     for_inputs: Any
     for_states: Any
     projection: Any
     bias: Tensor
-    cell_clip: Optional[float]
-    proj_clip: Optional[float]
+    options: CellOptions
 
     @classmethod
     def of(cls, layer: LSTMTensors, prepare: Callable[[Tensor], Any]) -> "PreparedLayer":
         """Prepare each matrix of a layer, and release it before the next one is requested."""
         for_inputs, for_states, *projection = map(prepare, layer.matrices())
-        return cls(
-            for_inputs,
-            for_states,
-            projection[0] if projection else None,
-            layer.bias,
-            layer.cell_clip,
-            layer.proj_clip,
-        )
+        projected = projection[0] if projection else None
+        return cls(for_inputs, for_states, projected, layer.bias, layer.options)
 
 
 def lstm_step(layer: PreparedLayer, gates: Tensor, state: Tensor, cell: Tensor) -> State:
@@ -151,13 +149,14 @@ def lstm_step(layer: PreparedLayer, gates: Tensor, state: Tensor, cell: Tensor) 
     """
     i, g, f, o = (gates + layer.for_states(state)).chunk(4, dim=-1)
     cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-    if layer.cell_clip is not None:
-        cell = cell.clamp(-layer.cell_clip, layer.cell_clip)
+    cell_clip, proj_clip = layer.options
+    if cell_clip is not None:
+        cell = cell.clamp(-cell_clip, cell_clip)
     state = torch.sigmoid(o) * torch.tanh(cell)
     if layer.projection is not None:
         state = layer.projection(state).to(cell)
-        if layer.proj_clip is not None:
-            state = state.clamp(-layer.proj_clip, layer.proj_clip)
+        if proj_clip is not None:
+            state = state.clamp(-proj_clip, proj_clip)
     return state, cell
 
 

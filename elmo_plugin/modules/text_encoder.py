@@ -345,8 +345,9 @@ class StackedFeedForward(FeedForwardEncoder):
 
 
 def _dropout_by_place(dropout: Union[float, Dict[str, float]]) -> Dict[str, float]:
-    by_place = dropout if isinstance(dropout, dict) else {"input": dropout, "output": dropout}
-    if set(by_place) != {"input", "output"} or not all(0 <= p <= 1 for p in by_place.values()):
+    places = {place for some in PLACES_OF.values() for place in some}
+    by_place = dropout if isinstance(dropout, dict) else dict.fromkeys(places, dropout)
+    if set(by_place) != places or not all(0 <= p <= 1 for p in by_place.values()):
         raise ConfigurationError(
             f"elmo.dropout is {dropout!r}, expected a number from 0 to 1, or one for each place, such as "
             '{"input": 0.0, "output": 0.5}.'

@@ -11,6 +11,8 @@ from allennlp.common import Lazy
 from allennlp.common.util import is_distributed
 from allennlp.data import Vocabulary
 from allennlp.models import Model
+from allennlp.nn.parallel import DdpAccelerator
+from allennlp.nn.regularizers import RegularizerApplicator
 from allennlp.nn.util import dist_reduce_sum
 from torch import Tensor
 from torch.nn.functional import dropout
@@ -135,7 +137,7 @@ class BiLMTrainingModel(Model):
             ("state_reset", state_reset, 1),
             ("softmax_first", softmax_first, math.inf),
         ):
-            if not isinstance(value, (int, float)) or not 0 <= value <= largest:
+            if not 0 <= value <= largest:
                 raise ConfigurationError(f"model.{name} is {value!r}, expected 0 to {largest}.")
         check_choice("model.precision", precision, PRECISIONS)
         self.bilm = bilm
@@ -164,11 +166,16 @@ class BiLMTrainingModel(Model):
         new_softmax: bool = False,
         softmax_first: Optional[int] = None,
         serialization_dir: Optional[str] = None,
-        **kwargs: Any,
+        ddp_accelerator: Optional[DdpAccelerator] = None,
+        regularizer: Optional[RegularizerApplicator] = None,
+        dropout: float = 0.1,
+        state_reset: float = 0.0,
+        precision: str = "float32",
     ) -> "BiLMTrainingModel":
         """
         Build the model of a config. AllenNLP fills in `serialization_dir`: an archive is loaded without the
-        files from which its biLM was started. `kwargs` are arguments of the class.
+        files from which its biLM was started. All arguments are named: for `**kwargs` of a derived class,
+        AllenNLP would require those of the `__init__` above.
         """
         if WORDS_NAMESPACE not in vocab.get_namespaces():
             raise ConfigurationError(
@@ -214,9 +221,13 @@ class BiLMTrainingModel(Model):
             vocab,
             bilm,
             built_softmax,
-            softmax_first=softmax_first or 0,
+            dropout,
+            state_reset,
+            precision,
+            softmax_first or 0,
+            regularizer=regularizer,
             serialization_dir=serialization_dir,
-            **kwargs,
+            ddp_accelerator=ddp_accelerator,
         )
         if has_start:
             resolved = {"options": bilm.options.to_dict(), "softmax_first": model.softmax_first}

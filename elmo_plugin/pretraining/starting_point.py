@@ -11,7 +11,7 @@ from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.model_files import VOCABULARY_NAME, is_task_model, resolve_model_files
 from elmo_plugin.bilm.softmax import BIAS, SOFTMAX_GROUP, WEIGHT, ExactSoftmax, softmax_of
-from elmo_plugin.bilm.weights import read_group, save_model
+from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_files
@@ -109,7 +109,7 @@ def save_bilm(start: StartingPoint, folder: Path, dtype: str = "float32") -> Lis
     options_file, weight_file, vocabulary_file = paths = [folder / name for name in BILM_NAMES]
     folder.mkdir(parents=True, exist_ok=True)
     if start.softmax is None or start.words is None:
-        save_model(start.bilm, options_file, weight_file, dtype)
+        start.bilm.save(options_file, weight_file, dtype)
         vocabulary_file.unlink(missing_ok=True)  # of another model
         return [options_file, weight_file]
     datasets = {
@@ -119,5 +119,5 @@ def save_bilm(start: StartingPoint, folder: Path, dtype: str = "float32") -> Lis
     # Together: with other words, a softmax would give wrong probabilities.
     with replaced_files(weight_file, vocabulary_file, options_file) as (weights, words, options):
         LMVocabulary(start.words).to_file(words)
-        save_model(start.bilm, options, weights, dtype, datasets)
+        start.bilm.save(options, weights, dtype, datasets)
     return paths

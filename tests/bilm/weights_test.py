@@ -18,7 +18,6 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from elmo_plugin import BiLM, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions, weights
 from elmo_plugin.bilm.character_encoder import Highway
-from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, of_allennlp, with_encoder
 
@@ -354,7 +353,7 @@ class TestSaving:
     def test_numbers_too_large_for_float16_stay_float32(self, bilm_files: BiLMFiles) -> None:
         bilm = BiLM.from_files(*bilm_files)
         bilm.forward_layers[0].gate_bias[-1] = 70_000.0
-        save_model(bilm, *bilm_files, dtype="float16")
+        bilm.save(*bilm_files, dtype="float16")
         with h5py.File(bilm_files.weight_file) as file:
             assert file[f"{CELL}/W_0"].dtype == "float16"
         assert BiLM.from_files(*bilm_files).forward_layers[0].gate_bias[-1] == 70_000.0

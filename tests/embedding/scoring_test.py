@@ -16,7 +16,6 @@ from elmo_plugin import BiLM, SentenceScorer
 from elmo_plugin.bilm import BiLMOptions, batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.softmax import ExactSoftmax
-from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.embedding.scoring import ScoreTotals, SentenceScore
 from elmo_plugin.embedding.sentences import read_sentences
 from elmo_plugin.errors import ConfigurationError
@@ -50,7 +49,7 @@ def write_model(folder: Path, softmax: LMSoftmax) -> Path:
     datasets = {"softmax/W": softmax.exact().weight, "softmax/b": softmax.exact().bias}
     bilm = randomize(BiLM(TINY_OPTIONS))
     files = folder / "options.json", folder / "weights.hdf5"
-    save_model(bilm, *files, extra=datasets)
+    bilm.save(*files, extra=datasets)
     VOCABULARY.to_file(folder / "vocab.txt")
     return folder
 

@@ -224,7 +224,7 @@ class TestChangedModules:
         [
             ("forward_layers.0.proj_clip", 0.01),
             ("backward_layers.1.cell_clip", 0.01),
-            ("character_encoder.activation", torch.sigmoid),
+            ("character_encoder.activation", "sigmoid"),
             ("options", replace(TINY_OPTIONS, use_skip_connections=False)),
         ],
     )

@@ -70,7 +70,7 @@ def test_a_faulty_vocabulary_is_refused(words: Any, message: str, key: str, tmp_
         ("data_loader.rows", 5000, r"\.txt: found .*\(rows 5000 x unroll_steps 10\)"),
         ("model.precision", "float16", "model.precision is 'float16', expected one of"),
         ("model.softmax_first", -1, "model.softmax_first is -1, expected 0 to inf"),
-        ("model.dropout", "a half", "model.dropout is 'a half', expected 0 to 1"),
+        ("model.dropout", 2, "model.dropout is 2.*, expected 0 to 1"),
         ("model.options.lstm.dim", -1, r"^model\.options: lstm\.dim is -1"),
     ],
 )

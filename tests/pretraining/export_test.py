@@ -8,18 +8,19 @@ import h5py
 import pytest
 import torch
 import yaml
-from allennlp.models import load_archive
+from allennlp.models import Model, load_archive
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
 from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin.bilm.character_encoder import Highway
 from elmo_plugin.commands.main import main
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining import starting_point
 from elmo_plugin.pretraining.export import _validation, export_model
+from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.starting_point import start_in
 from tests.closeness import assert_accurate, assert_close
 from tests.conftest import SENTENCES, TINY_OPTIONS
-from tests.pretraining.conftest import FIXTURES, num_terms, train
+from tests.pretraining.conftest import FIXTURES, HELD_OUT, num_terms, train
 
 
 def test_the_exported_bilm_is_the_trained_one(pretrained: Path) -> None:
@@ -74,13 +75,37 @@ def test_weights_and_the_words_of_another_model_are_never_together(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
-        context.setattr(starting_point, "save_model", interrupted)
+        context.setattr(BiLM, "save", interrupted)
         export_model(archive_file, tmp_path, overwrite=True)
     assert {path.name for path in tmp_path.iterdir()} == set(names)
     assert all((tmp_path / name).read_text() == "old" for name in names)
     export_model(archive_file, tmp_path, overwrite=True)
     for name in names:
         assert (tmp_path / name).read_bytes() == (pretrained / "export" / name).read_bytes()
+
+
+@Model.register("test_changed_bilm", constructor="from_partial_objects")
+class ChangedBiLM(BiLMTrainingModel):
+    """Trains a biLM whose highways are of a derived class, as CONTRIBUTING.md says."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for highway in self.bilm.character_encoder.highways:
+            highway.__class__ = type("OtherHighway", (Highway,), {})
+
+
+def test_a_changed_bilm_is_trained_and_not_exported(tmp_path: Path) -> None:
+    overrides = {"train_data_path": HELD_OUT, "trainer.num_epochs": 1, "trainer.callbacks": []}
+    train(
+        tmp_path / "run", **overrides, **{"model.type": "test_changed_bilm", "model.dropout": 0.3}
+    )
+    archive_file = tmp_path / "run" / "model.tar.gz"
+    assert load_archive(archive_file).model.dropout == 0.3
+    with pytest.raises(
+        ConfigurationError, match=r"cannot be saved: its .*highways\.0 is of class Oth"
+    ):
+        export_model(archive_file, tmp_path / "export")
+    assert not list((tmp_path / "export").iterdir())
 
 
 def train_tagger(folder: Path, **overrides: Any) -> Any:

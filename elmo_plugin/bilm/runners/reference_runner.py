@@ -55,7 +55,7 @@ def _run_in_turn(
 
 def encoder_in_torch(encoder: CharacterEncoder, precision: str) -> Encode:
     """Return a copy of an encoder whose linear layers are rounded to a precision."""
-    encoder = copy.deepcopy(encoder).requires_grad_(False)
+    encoder = copy.deepcopy(encoder).requires_grad_(False).eval()
     if precision != "float32":
         for name, module in list(encoder.named_modules()):
             if isinstance(module, torch.nn.Linear):

@@ -131,13 +131,12 @@ def _run_together(
     outputs = like.new_empty(len(layer_inputs), like.size(0), state.size(2))
     # Without a projection, hidden values are the outputs.
     hidden = torch.empty_like(cell, dtype=dtype) if projections else outputs
+    cell_clip, proj_clip = layers[0].options
     write_hidden = triton_steps.hidden_launcher(
-        products, bias, state, cell, hidden, state_weights, layers[0].cell_clip
+        products, bias, state, cell, hidden, state_weights, cell_clip
     )
     if projections:
-        write_state = triton_steps.state_launcher(
-            hidden, state, outputs, projections, layers[0].proj_clip
-        )
+        write_state = triton_steps.state_launcher(hidden, state, outputs, projections, proj_clip)
     token = 0
     with torch.cuda.device_of(like):  # Triton launches on the current device.
         for sizes in blocks:

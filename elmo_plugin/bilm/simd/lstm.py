@@ -151,12 +151,12 @@ def call_for_layers(
 
 def c_sizes(layer: LSTMTensors) -> Dict[str, float]:
     """Return widths and clips as `CLayer` names them; a clip is infinite where nothing is clipped."""
+    clips = layer.options._asdict()
     return {
         "input_dim": layer.input_dim,
         "cell_size": layer.cell_size,
         "state_dim": layer.state_dim,
-        "cell_clip": math.inf if layer.cell_clip is None else layer.cell_clip,
-        "proj_clip": math.inf if layer.proj_clip is None else layer.proj_clip,
+        **{name: math.inf if clip is None else clip for name, clip in clips.items()},
     }
 
 

@@ -18,7 +18,7 @@ from elmo_plugin.bilm.simd.lstm import (
     run_panel_layers,
 )
 from elmo_plugin.bilm.simd.panels import PanelMatrix, c_matrix, in_panels
-from elmo_plugin.bilm.steps import LayerInput, LayerOutput, LSTMTensors
+from elmo_plugin.bilm.steps import CellOptions, LayerInput, LayerOutput, LSTMTensors
 
 
 def run_with_gradients(
@@ -28,8 +28,8 @@ def run_with_gradients(
     Run layers that do not depend on each other, of the same sizes, over sequences of the same lengths.
     Autograd follows it. Products are those of a vector unit, in float32 or bfloat16.
     """
-    clips = [(layer.cell_clip, layer.proj_clip) for layer in layers]
-    settings = _Settings(layer_inputs[0].step_sizes, clips, precision, unit)
+    options = [layer.options for layer in layers]
+    settings = _Settings(layer_inputs[0].step_sizes, options, precision, unit)
     jobs = [
         _Job(given.inputs, layer.weight, layer.bias, layer.projection, given.state, given.cell)
         for layer, given in zip(layers, layer_inputs)
@@ -41,7 +41,7 @@ class _Settings(NamedTuple):
     """Arguments that are not tensors, of all layers of a call."""
 
     step_sizes: List[int]
-    clips: List[Tuple[Optional[float], Optional[float]]]  # of cell and state, for each layer
+    options: List[CellOptions]  # of each layer
     precision: str
     unit: str
 
@@ -56,8 +56,8 @@ class _Job(NamedTuple):
     state: Tensor
     cell: Tensor
 
-    def layer(self, clips: Tuple[Optional[float], Optional[float]]) -> LSTMTensors:
-        return LSTMTensors(self.weight, self.bias, self.projection, *clips)
+    def layer(self, options: CellOptions) -> LSTMTensors:
+        return LSTMTensors(self.weight, self.bias, self.projection, options)
 
     def layer_input(self, settings: _Settings) -> LayerInput:
         return LayerInput(self.inputs, settings.step_sizes, self.state, self.cell)
@@ -77,7 +77,7 @@ class _LSTMs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, settings: _Settings, *tensors: Optional[Tensor]) -> Tuple[Tensor, ...]:
         jobs = _grouped(tensors, _Job)
-        layers = [job.layer(clips) for job, clips in zip(jobs, settings.clips)]
+        layers = [job.layer(options) for job, options in zip(jobs, settings.options)]
         trace_width = library_of(settings.unit).trace_width
         traces = [
             [
@@ -131,8 +131,8 @@ def _run_backward(
     """Run the steps of layers backwards, from the gradients of what the forward pass returned."""
     layers, sequences, kept_alive, results = [], [], [], []
     step_sizes = settings.step_sizes
-    for job, clips, trace, gradients in zip(jobs, settings.clips, traces, output_gradients):
-        layer = job.layer(clips)
+    for job, options, trace, gradients in zip(jobs, settings.options, traces, output_gradients):
+        layer = job.layer(options)
         gates_to_states = _transposed(layer.weight[:, layer.input_dim :], settings)
         states_to_hidden = None
         if layer.projection is not None:
