@@ -73,9 +73,10 @@ _PLACEMENT_NOTE = (
 
 _VECTORS_NOTE = (
     "Word vectors: the config's embedding of words starts from that file and has its width; without it, it "
-    "starts from random numbers and is trained, and rare words share a vector with those that only other "
-    "data have. Wide word vectors: a control, as wide as word vectors and ELMo together. Everything else is "
-    "as in the config."
+    "starts from random numbers and is trained. The vocabulary has all words where they have pretrained "
+    "vectors; elsewhere rare words share a vector with those that only other data have (if the config makes "
+    "it of counted words). Wide word vectors: a control, as wide as word vectors and ELMo together. "
+    "Everything else is as in the config."
 )
 
 _SHARE_NOTE = (
@@ -300,7 +301,7 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
     scores = train_variants(experiment, variants)
     if scores is None:
         return None
-    table = scores.table().rename_axis(["share", "ELMo"]).reset_index()
+    table = scores.table().rename_axis(["share", "variant"]).reset_index()
     table.insert(1, "instances", [share_size(num_instances, share) for share in table["share"]])
     differences = pandas.concat(
         {share: scores.differences(share) for share in shares}, names=["share"]
@@ -327,12 +328,12 @@ def _compare(
     scores = train_variants(experiment, {(variant.label,): variant for variant in variants})
     if scores is None:
         return None
-    table = scores.table().rename_axis("ELMo").reset_index()
+    table = scores.table().rename_axis("variant").reset_index()
     if name in _PAPER and experiment.task in _PAPER_TASKS:
         metric = "accuracy" if experiment.task == "snli" else "F1"
         number = _PAPER_TASKS.index(experiment.task)
         paper = {label: figures[number] for label, figures in _PAPER[name].items()}
-        table[f"paper, dev {metric} (%)"] = table["ELMo"].map(paper)
+        table[f"paper, dev {metric} (%)"] = table["variant"].map(paper)
     figure = draw_variants(f"{title}: {experiment.name}", scores.metric, scores.by_seed())
     parts = {"": Part(title, table, [note, *scores.notes()], figure)}
     if len(variants) > 1:

@@ -6,7 +6,7 @@ import re
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from allennlp.common import Params
 from allennlp.common.params import with_overrides
@@ -197,14 +197,15 @@ class TaskExperiment(Experiment):
                 changes.update(
                     {f"{embedding}.pretrained_file": None, f"{embedding}.trainable": True}
                 )
-            changes.update(self._vocabulary_changes(given, False))
-            if given:
+            vocabulary_changes = self._with_known_words()
+            changes.update(vocabulary_changes)
+            if given or vocabulary_changes:
                 name.append("vectors_none")
         elif variant.word_vectors is not None:
             embedding = self._word_embedding()
             changes[f"{embedding}.pretrained_file"] = variant.word_vectors
             changes[f"{embedding}.embedding_dim"] = width_of_vectors(variant.word_vectors)
-            changes.update(self._vocabulary_changes([embedding], True))
+            changes.update(self._with_all_words(embedding))
             name.append(f"vectors_{for_file_names(Path(variant.word_vectors).stem)}")
         last_layer = variant.last_layer_only
         if last_layer is not None and last_layer != self.elmo.get("top_layer_only", False):
@@ -230,37 +231,72 @@ class TaskExperiment(Experiment):
                 name.append(f"batches_{variant.batches_per_epoch}")
         return self.run("-".join(name), changes, seed)
 
-    def _vocabulary_changes(
-        self, embeddings: Sequence[str], are_pretrained: bool
-    ) -> Dict[str, Any]:
+    def _with_known_words(self) -> Dict[str, Any]:
         """
-        Return the changes after which all words have vectors of their own, if these are pretrained, or else
-        those that are not rare in the training data: see `vocabulary` in words.libsonnet. `embeddings` are
-        the keys of the embedders of words.
+        Return the changes after which rare words of the training data share a vector with those that only
+        other data have: see `vocabulary` in words.libsonnet.
         """
-        found, wanted = "elmo_known_words", "single_id"
-        if not are_pretrained:
-            found, wanted = wanted, found
-        given = self.config.get("validation_dataset_reader") or self.config["dataset_reader"]
-        reader = deepcopy(given)
+        reader, namespaces = self._words_indexed_by("elmo_known_words", self._word_embeddings())
+        min_count = {**dict.fromkeys(namespaces, _MIN_COUNT), **self._min_count()}
+        return self._vocabulary_changes(reader, min_count)
+
+    def _with_all_words(self, embedding: str) -> Dict[str, Any]:
+        """
+        Return the changes after which all words of all data have vectors of their own, unless the config has
+        another count for rare words than the above.
+        """
+        reader, namespaces = self._words_indexed_by("single_id", [embedding])
+        min_count = self._min_count()
+        for namespace in namespaces:
+            if min_count.get(namespace) == _MIN_COUNT:
+                del min_count[namespace]
+        changes = self._vocabulary_changes(reader, min_count)
+        if namespaces and self.config.get("datasets_for_vocab_creation"):
+            changes["datasets_for_vocab_creation"] = None
+        return changes
+
+    def _words_indexed_by(
+        self, indexer_type: str, embeddings: Sequence[str]
+    ) -> Tuple[Dict[str, Any], List[str]]:
+        """
+        Return the reader of data that is not for training, whose indexers of words are of a type, and the
+        namespaces of these. `embeddings` are the keys of the embedders of words.
+        """
+        reader = deepcopy(self._validation_reader)
+        if "type" in (self.config.get("vocabulary") or {}):  # it is not made of the data
+            return reader, []
         indexers = reader.get("reader", reader).get("token_indexers") or {}
-        vocabulary = self.config.get("vocabulary") or {}
-        min_counts = dict(vocabulary.get("min_count") or {})
+        namespaces = []
         for embedding in embeddings:
             indexer = indexers.get(embedding.rpartition(".")[2])
             # Others are not as those of words.libsonnet: they may not count words, or have their own rules.
-            if not isinstance(indexer, dict) or indexer.get("type") != found:
-                continue
-            indexer["type"] = wanted
-            namespace = indexer.get("namespace", "tokens")
-            if not are_pretrained:
-                min_counts.setdefault(namespace, _MIN_COUNT)
-            elif min_counts.get(namespace) == _MIN_COUNT:
-                del min_counts[namespace]
-        if reader == given or "type" in vocabulary:
-            return {}
-        vocabulary = {**vocabulary, "min_count": min_counts}
-        return {"validation_dataset_reader": reader, "vocabulary": vocabulary}
+            if (
+                isinstance(indexer, dict)
+                and indexer.get("type", "single_id") in ("single_id", "elmo_known_words")
+                and indexer.get("feature_name", "text") == "text"
+            ):
+                indexer["type"] = indexer_type
+                namespaces.append(indexer.get("namespace", "tokens"))
+        return reader, namespaces
+
+    @property
+    def _validation_reader(self) -> Dict[str, Any]:
+        return self.config.get("validation_dataset_reader") or self.config["dataset_reader"]
+
+    def _min_count(self) -> Dict[str, int]:
+        return dict((self.config.get("vocabulary") or {}).get("min_count") or {})
+
+    def _vocabulary_changes(
+        self, reader: Dict[str, Any], min_count: Dict[str, int]
+    ) -> Dict[str, Any]:
+        """Return the changes to this reader of data that is not for training, and to these counts."""
+        changes: Dict[str, Any] = {}
+        if reader != self._validation_reader:
+            changes["validation_dataset_reader"] = reader
+        if min_count != self._min_count():
+            vocabulary = self.config.get("vocabulary") or {}
+            changes["vocabulary"] = {**vocabulary, "min_count": min_count}
+        return changes
 
     def _word_embeddings(self) -> List[str]:
         """Return the keys of the config's embedders of type `embedding`."""

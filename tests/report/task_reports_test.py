@@ -37,7 +37,7 @@ class TestLayers:
         table = tables_of(report)[0]
         assert (table.name, table.title) == ("layers-ner", "Which layers: ner")
         expected = {
-            "ELMo": LABELS,
+            "variant": LABELS,
             "seeds": [2] * 4,
             "dev f1 (%), seed 1": [31.0, 46.0, 51.0, 51.0],
             "dev f1 (%), seed 2": [32.0, 47.0, 52.0, 52.0],
@@ -138,10 +138,10 @@ def test_placements_are_compared_in_the_papers_order(
     given = options(PlacementOptions, task="srl", overrides={"dataset_reader.share": 1})
     table = tables_of(compare_placements(given))[0]
     assert table.name == "placement-srl"
-    assert column(table, "ELMo") == ["no ELMo", "input", "input and output", "output"]
+    assert column(table, "variant") == ["no ELMo", "input", "input and output", "output"]
     assert column(table, "dev mean") == [31.5, 51.5, 61.5, 41.5]
     table = tables_of(compare_placements(replace(given, placements=("output", "none"))))[0]
-    assert column(table, "ELMo") == ["no ELMo", "output"]
+    assert column(table, "variant") == ["no ELMo", "output"]
     assert column(table, "paper, dev F1 (%)") == [81.6, 80.9]
 
 
@@ -190,7 +190,7 @@ class TestVectors:
         table, differences = tables_of(compare_vectors(given))
         labels = [NONE, WORDS, "ELMo elmo_mini", "ELMo tiny"]
         labels += [f"{WORDS} and ELMo elmo_mini", f"{WORDS} and ELMo tiny"]
-        assert column(table, "ELMo") == labels
+        assert column(table, "variant") == labels
         assert differences.name == "vectors-differences-ner"
         names = ["ner-none", "ner-none-vectors_glove", "ner-input", "ner-input-bilm_tiny"]
         names += ["ner-input-vectors_glove", "ner-input-bilm_tiny-vectors_glove"]
@@ -245,7 +245,7 @@ class TestVectors:
     ) -> None:
         table = tables_of(compare_vectors(options(VectorsOptions)))[0]
         assert table.settings["word vectors"] == "none"
-        assert column(table, "ELMo") == [NONE, "ELMo elmo_mini"]
+        assert column(table, "variant") == [NONE, "ELMo elmo_mini"]
 
     def test_only_planned_comparisons_have_a_corrected_p(
         self, training: FakeTraining, options: Options, words: Any
@@ -334,7 +334,7 @@ def test_scores_by_share(training: FakeTraining, shares: Options) -> None:
     assert table.name == "sample-efficiency-ner"
     assert column(table, "share") == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
     assert column(table, "instances") == [2, 2, 4, 4, 8, 8]
-    assert column(table, "ELMo") == ["no ELMo", "ELMo"] * 3
+    assert column(table, "variant") == ["no ELMo", "ELMo"] * 3
     assert column(table, "dev f1 (%), seed 1") == [7.75, 15.25, 15.5, 30.5, 31.0, 61.0]
     assert [row[:5] for row in differences.rows] == [
         [0.25, "ELMo", "no ELMo", 2, 7.5],

@@ -139,6 +139,25 @@ class TestEveryTask:
         kinds = [indexers[name]["type"] for name in ("tokens", "others")]
         assert kinds == ["elmo_known_words"] * 2
         assert run.config["vocabulary"]["min_count"].keys() >= {"tokens", "others"}
+        # A config of one's own may count all words, or the words that the training data have twice.
+        own = copy.deepcopy(with_vectors["validation_dataset_reader"])
+        plain = small(task, {"validation_dataset_reader": own, "vocabulary": None})
+        run = plain.run_of(Variant("none", word_vectors=NO_WORD_VECTORS), seed=7)
+        assert run.name.endswith("-vectors_none-seed7")
+        reader = run.config["validation_dataset_reader"]
+        indexers = reader.get("reader", reader)["token_indexers"]
+        assert indexers["tokens"]["type"] == "elmo_known_words"
+        assert run.config["vocabulary"] == {"min_count": {"tokens": 2}}
+        overrides_of_twice = {
+            "validation_dataset_reader": own,
+            "vocabulary": {"min_count": {"tokens": 2}},
+            "datasets_for_vocab_creation": ["train"],
+        }
+        run = small(task, overrides_of_twice).run_of(
+            Variant("a", word_vectors=str(vectors)), seed=7
+        )
+        assert run.config["vocabulary"] == {"min_count": {}}
+        assert run.config["datasets_for_vocab_creation"] is None
         # The least count of a user stays.
         fives = {"tokens": 5, "token_characters": 3}
         users = small(task, {"vocabulary": {"min_count": fives}})
