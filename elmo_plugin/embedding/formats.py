@@ -27,6 +27,7 @@ from typing import (
 import h5py
 import numpy
 from numpy.lib import format as npy_format
+from tqdm import tqdm
 
 from elmo_plugin.arguments import Options, option
 from elmo_plugin.embedding.sentences import Sentence, import_pyarrow
@@ -93,8 +94,11 @@ class OutputFormat(ABC):
     part_ending: ClassVar[str] = "arrays"
     # Whether parts are copied into the output, which takes as much disk space again.
     merges_parts: ClassVar[bool] = True
-    # Whether vectors take less space than their numbers.
+    # Whether vectors take less space than their numbers, and what a sentence takes beside them.
     is_compressed: ClassVar[bool] = False
+    bytes_per_sentence: ClassVar[int] = 0
+    # Whether sentences have keys, which some options choose.
+    has_keys: ClassVar[bool] = False
 
     # Shape of the vectors of a token, or of a sentence if they are pooled: `(dim,)` or `(num_layers, dim)`.
     vector_shape: Tuple[int, ...]
@@ -105,7 +109,7 @@ class OutputFormat(ABC):
     @classmethod
     def check_options(cls, options: OutputOptions) -> None:
         """Raise an error if the format lacks an option or a package."""
-        if options.forget_sentences or options.use_sentence_keys:
+        if not cls.has_keys and (options.forget_sentences or options.use_sentence_keys):
             raise ConfigurationError(
                 "--forget-sentences and --use-sentence-keys (forget_sentences, use_sentence_keys) are "
                 f"options of HDF5, but the format is {cls.name}. Leave them out."
@@ -139,9 +143,9 @@ class OutputFormat(ABC):
 
     def stored(self, parts: Iterable[Path]) -> Iterator[Tuple[Sentence, numpy.ndarray]]:
         """Read parts: yield each sentence with its vectors, as they were given to `write_part`."""
-        for path in parts:
+        for path in tqdm(parts, "merging", unit=" parts", delay=1):
             with open(path, "rb") as file:
-                for sentence in itertools.starmap(Sentence, json.loads(file.readline())):
+                for sentence in _sentences(file):
                     num_vectors = self.num_vectors(1, len(sentence.tokens))
                     data = file.read(num_vectors * self.bytes_per_vector)
                     tokens = () if self.is_pooled else (num_vectors,)
@@ -296,10 +300,8 @@ class HDF5Format(OutputFormat):
     name = "hdf5"
     endings = (".hdf5", ".h5")
     is_folder = False
-
-    @classmethod
-    def check_options(cls, options: OutputOptions) -> None:
-        """Accept all."""
+    bytes_per_sentence = 350  # the header of a dataset and its entry in the group
+    has_keys = True
 
     @classmethod
     def read_about(cls, output: FileName) -> str:
@@ -308,9 +310,12 @@ class HDF5Format(OutputFormat):
             return file.attrs[ABOUT_ATTRIBUTE]
 
     def finish(self, parts: Sequence[Path], product: Path, about: Dict[str, Any]) -> Path:
-        index: Dict[str, str] = {}
         has_index = not (self.options.forget_sentences or self.options.use_sentence_keys)
         with FailSafeFile(product, "w+") as checked_file, h5py.File(checked_file, "w") as file:
+            if has_index:  # first, since it can be too large
+                index = [_index_json(parts)]
+                file.create_dataset(INDEX_NAME, data=index, dtype=h5py.string_dtype())
+                del index
             for (line, text, _), vectors in self.stored(parts):
                 key = text if self.options.use_sentence_keys else str(line)
                 try:
@@ -322,12 +327,6 @@ class HDF5Format(OutputFormat):
                     message = "line %d: '%s' cannot be a key in HDF5 and is skipped (%s)."
                     logger.warning(message, line + 1, key[:80], error)
                 checked_file.raise_error()
-                if has_index:
-                    index[text] = key
-            if index:
-                file.create_dataset(
-                    INDEX_NAME, data=[_index_json(index)], dtype=h5py.string_dtype()
-                )
             file.attrs[ABOUT_ATTRIBUTE] = json.dumps(about)
         return product
 
@@ -371,7 +370,16 @@ def _synced_file(path: Path) -> Iterator[IO[bytes]]:
         os.fsync(file.fileno())
 
 
-def _index_json(index: Dict[str, str]) -> str:
+def _sentences(file: IO[bytes]) -> Iterator[Sentence]:
+    """Read the first line of a part."""
+    return itertools.starmap(Sentence, json.loads(file.readline()))
+
+
+def _index_json(parts: Sequence[Path]) -> str:
+    index: Dict[str, str] = {}
+    for path in parts:
+        with open(path, "rb") as file:
+            index.update((text, str(line)) for line, text, _ in _sentences(file))
     text = json.dumps(index)
     if len(text) > MAX_INDEX_BYTES:
         raise ConfigurationError(

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
 
 import numpy
+from tqdm import tqdm
 
 from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.sentence_batches import consecutive_groups
@@ -62,7 +63,12 @@ class Part(NamedTuple):
     @property
     def name(self) -> str:
         """The same name for the same block: a part that is written twice exists once."""
-        return f"part-{self.number:08d}-{self.first_line:010d}"
+        return f"{_names_of(self.number)}{self.first_line:010d}"
+
+
+def _names_of(number: int) -> str:
+    """The first letters of the names of all parts of a source."""
+    return f"part-{number:08d}-"
 
 
 class Block(NamedTuple):
@@ -171,11 +177,17 @@ class PartsFolder:
         """Return the parts that have the checksums with which they were written; name others in the log."""
         descriptions = self._descriptions()
         with ThreadPoolExecutor(NUM_THREADS) as threads:
-            parts = list(threads.map(self._intact_part, descriptions))
+            intact = threads.map(self._intact_part, descriptions)
+            parts = list(tqdm(intact, "checking parts", len(descriptions), delay=1))
         for part, path in zip(parts, descriptions):
             if part is None:
                 logger.warning("%s is damaged: it is computed again.", path.stem)
         return [part for part in parts if part is not None]
+
+    def remove_source(self, number: int) -> None:
+        """Remove all parts of the source at this position of the input."""
+        for path in (self.path / _DESCRIPTIONS).glob(f"{_names_of(number)}*"):
+            path.unlink()
 
     def keep_only(self, parts: Iterable[Part], format: OutputFormat) -> List[Path]:
         """

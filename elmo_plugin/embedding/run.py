@@ -5,7 +5,7 @@ Embed sentences and write their vectors to a file or folder, in a run that can b
 import errno
 import logging
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -33,6 +33,7 @@ from elmo_plugin.embedding.parts import (
 )
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import (
+    PARTIAL,
     SPACY,
     InputOptions,
     SentenceSource,
@@ -56,11 +57,12 @@ MAX_ERRORS_SHOWN = 10
 _OF_OUTPUT_ONLY = ("forget_sentences", "use_sentence_keys")
 
 # What the user can do about a file that cannot be written.
+_MOVE = f"move OUTPUT{PARTIAL} to another disk and give an OUTPUT there"
 _ADVICE = {
-    errno.ENOSPC: "Make room on the disk, or give a path on another disk",
-    errno.EFBIG: "Raise the limit on the size of files (ulimit -f), or give a path on another disk",
+    errno.ENOSPC: f"Make room on the disk, or {_MOVE}",
+    errno.EFBIG: f"Raise the limit on the size of files (ulimit -f), or {_MOVE}",
 }
-_OTHER_ADVICE = "Give a path where this user may write, on a disk that is connected and intact"
+_OTHER_ADVICE = f"Let this user write there, on a disk that is connected and intact, or {_MOVE}"
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +180,7 @@ class EmbeddingRun:
                 ):
                     for num_sentences in written:
                         progress.update(num_sentences)
-                _check_unchanged(contents, contents_of_parts(parts))
+                self._check_unchanged(contents, contents_of_parts(parts))
                 return self._finish(format, settings, parts)
             except BaseException as error:
                 self._raise_with_outcome(error, has_resumable_parts)
@@ -228,10 +230,11 @@ class EmbeddingRun:
         num_vectors = sum(format.num_vectors(one.num_sentences, one.num_tokens) for one in contents)
         num_written = sum(format.num_vectors(one.num_sentences, one.num_tokens) for one in finished)
         num_needed = num_vectors - num_written + num_vectors * format.merges_parts
+        num_sentences = sum(one.num_sentences for one in contents)
         try:
             check_free_space(
                 self._output,
-                num_needed * format.bytes_per_vector,
+                num_needed * format.bytes_per_vector + num_sentences * format.bytes_per_sentence,
                 "write less: --top or --average for --all, float16 for float32",
             )
         except ConfigurationError as error:
@@ -247,6 +250,17 @@ class EmbeddingRun:
         batch_size = self._batches.batch_size
         num_batches = max(self._sentences_per_part // batch_size, 1)
         return read_blocks(self._sources, num_batches * batch_size, max_tokens=None)
+
+    def _check_unchanged(self, contents: List[Content], written: List[Content]) -> None:
+        """Raise an error if a source was changed, of which no part is kept then."""
+        for number, (before, after) in enumerate(zip(contents, written)):
+            if (before.num_sentences, before.digest) != (after.num_sentences, after.digest):
+                self._partial.parts_folder.remove_source(number)
+                raise ConfigurationError(
+                    f"{before.name}: was changed during the run: the {after.num_sentences:,} sentences that "
+                    f"were embedded are not the {before.num_sentences:,} that were found first. Give "
+                    "--resume when it does not change any more."
+                )
 
     def _finish(
         self, format: OutputFormat, settings: Dict[str, Any], parts: List[Part]
@@ -270,6 +284,8 @@ class EmbeddingRun:
         if num_kept:
             kept = "1 part is kept" if num_kept == 1 else f"{num_kept:,} parts are kept"
             outcome = f"{kept} in {self._partial.name}: continue with --resume"
+            with suppress(OSError):
+                self._partial.remove_product()  # it may have filled the disk
         else:
             self._partial.remove()
             outcome = "no part is kept"
@@ -376,15 +392,6 @@ def _content_or_error(source: SentenceSource) -> Union[Content, str]:
         return content_of(source)
     except ConfigurationError as error:
         return error.message
-
-
-def _check_unchanged(contents: List[Content], written: List[Content]) -> None:
-    for before, after in zip(contents, written):
-        if (before.num_sentences, before.digest) != (after.num_sentences, after.digest):
-            raise ConfigurationError(
-                f"{before.name}: was changed during the run: {before.num_sentences:,} sentences were found "
-                f"first, then {after.num_sentences:,}. Give --resume when it does not change any more."
-            )
 
 
 def check_same_settings(previous: Dict[str, Any], settings: Dict[str, Any], where: str) -> None:

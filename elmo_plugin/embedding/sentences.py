@@ -2,11 +2,12 @@
 
 import functools
 import glob
+import logging
 import os
 import re
 import zlib
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import (
@@ -41,6 +42,8 @@ from elmo_plugin.files.text import (
     standard_input,
     unreadable,
 )
+
+logger = logging.getLogger(__name__)
 
 # Added to the path of an output: the folder that keeps finished parts until the output is complete.
 PARTIAL = ".partial"
@@ -166,7 +169,7 @@ class SentenceSource:
                 )
         self.is_file = self._path is not None and self._path.is_file()
         self._column: Optional[_ParquetColumn] = None
-        if self._path is not None and self._path.suffix.lower() == ".parquet":
+        if self._path is not None and _is_parquet(source):
             self._column = _ParquetColumn(self._path, self.name, options)
         elif options.column is not None:
             raise ConfigurationError(
@@ -340,6 +343,10 @@ class _ParquetColumn:
             ) from error
 
 
+def _is_parquet(source: TextInput) -> bool:
+    return isinstance(source, (str, PathLike)) and Path(source).suffix.lower() == ".parquet"
+
+
 def _is_text(column_type: Any) -> bool:
     types = import_pyarrow().types
     if types.is_dictionary(column_type):
@@ -389,7 +396,13 @@ def find_sources(
             found.setdefault(os.path.abspath(name), name)
     if not found:
         raise ConfigurationError("input: found none, expected files or folders. Name them.")
-    return [SentenceSource(one, options) for one in found.values()]
+    # A column is that of all Parquet files; text has none.
+    is_parquet = [_is_parquet(one) for one in found.values()]
+    of_text = replace(options, column=None) if any(is_parquet) else options
+    return [
+        SentenceSource(one, options if has_column else of_text)
+        for one, has_column in zip(found.values(), is_parquet)
+    ]
 
 
 def check_not_read(sources: Sequence[SentenceSource], output: FileName, what: str) -> None:
@@ -408,6 +421,15 @@ def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:
     are_named = not path.is_dir() and path.name.startswith(_NOT_DATA)
     if path.is_dir():
         files = list(path.iterdir())
+        folders = [file for file in files if file.is_dir() and not file.name.startswith(_NOT_DATA)]
+        if folders:
+            logger.warning(
+                "input: files in subfolders of %s are not read, such as %s. To read them too, give the "
+                "pattern '%s/**/*'.",
+                one_input,
+                folders[0],
+                one_input.rstrip("/"),
+            )
         reason = f"the folder {one_input} holds no files"
     else:
         files = [Path(name) for name in glob.glob(one_input, recursive=True)]

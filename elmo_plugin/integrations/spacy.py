@@ -157,7 +157,7 @@ def elmo_layer(
     # Raises
 
     `ConfigurationError` for invalid arguments, and as `BiLM.from_files`; when a pipeline is loaded, if the
-    biLM is not the one that the mix was trained with.
+    biLM is not the one that the mix was trained with (thinc's `ValueError`, if it has another width too).
     """
     device = get_torch_default_device()
     embedder = ElmoEmbedder(
@@ -303,4 +303,7 @@ def _vector(tokens: Union[Doc, Span, Token]) -> numpy.ndarray:
 
 
 def _similarity(tokens: Union[Doc, Span, Token], other: Any) -> float:
-    return float(cosine_similarities(_vector(tokens)[None], other.vector[None])[0, 0])
+    vectors = _vector(tokens), other.vector
+    if len(vectors[0]) != len(vectors[1]):  # of another kind, or of a pipeline without vectors
+        return 0.0
+    return float(cosine_similarities(*(vector[None] for vector in vectors))[0, 0])

@@ -43,6 +43,9 @@ def serve(options: ServeOptions) -> None:
         # the signals that it has handled.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
+        hang_up = getattr(signal, "SIGHUP", None)  # of a closed terminal; Windows has none
+        if hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN:  # as with nohup
+            signal.signal(hang_up, stop)
         host, port = bound.getsockname()[:2]
         address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
         print(f"Serving {', '.join(archives)} at {address} (Ctrl-C stops).", flush=True)

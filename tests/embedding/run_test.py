@@ -293,9 +293,29 @@ def test_an_input_that_changes_during_the_run_is_an_error(bilm: FrozenBiLM, fold
         Path("in.txt").write_text("a b\n" * 9_999 + "c d\n")
 
     Path("in.txt").write_text("a b\n" * 10_000)  # longer than what is read ahead
-    with pytest.raises(ConfigurationError, match=r"in\.txt: was changed during the run: 10,000"):
+    with pytest.raises(
+        ConfigurationError, match=r"in\.txt: was changed during the run: the 10,000"
+    ):
         embed(QuickEmbedder(bilm, change), "npy", sentences_per_part=5_000)
     assert not os.path.exists("out")
+
+
+def test_of_a_changed_file_no_part_is_kept_and_of_others_all_are(
+    bilm: FrozenBiLM, folder: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+
+    def change() -> None:
+        Path("b.txt").write_text("a b\n" * 9_999 + "c d\n")
+
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text("a b\n" * 10_000)
+    files, options = ["a.txt", "b.txt"], {"sentences_per_part": 5_000}
+    with pytest.raises(ConfigurationError, match=r"b\.txt: was changed .*Give --resume"):
+        embed(QuickEmbedder(bilm, change), "parquet", source=files, **options)
+    embedder = QuickEmbedder(bilm)
+    embed(embedder, "parquet", source=files, resume=True, **options)
+    assert len(embedder.embedded) == 10_000 and embedder.embedded[-1] == ["c", "d"]
 
 
 def fails_at(monkeypatch: pytest.MonkeyPatch, number: int, code: int) -> None:

@@ -304,6 +304,20 @@ class TestFinding:
     ) -> None:
         assert [source.name for source in find_sources(inputs)] == names
 
+    def test_a_folder_says_that_its_subfolders_are_not_read(
+        self, folder: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        find_sources("texts")
+        assert "subfolders of texts are not read, such as texts/in." in caplog.text
+        assert "the pattern 'texts/**/*'" in caplog.text
+
+    def test_a_column_is_that_of_parquet_files_among_others(
+        self, folder: Path, write_table: Any
+    ) -> None:
+        files = [folder / "d.txt", write_table(text=["a b"])]
+        sources = find_sources(files, InputOptions(column="text"))
+        assert [source.place for source in sources] == ["line", "row"]
+
     def test_no_file_is_read_twice_however_it_is_named(self, folder: Path) -> None:
         inputs = ["texts/../d.txt", "./d.txt", folder / "d.txt", "*.txt", "."]
         assert [source.name for source in find_sources(inputs)] == ["texts/../d.txt"]

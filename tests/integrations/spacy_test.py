@@ -139,6 +139,7 @@ def test_similarity_is_the_cosine_also_of_equal_words(bilm_files: BiLMFiles) -> 
                 # A dot product of 12 numbers, and two norms, in relation to the product of the norms.
                 similarity = tokens.similarity(others)
                 assert_close(similarity, expected, terms=3 * 12, scale=1.0, dtype="float32")
+        assert doc.similarity(nlp.make_doc("Hi there")) == 0.0  # without vectors
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,10 @@ def test_it_is_killed_and_started_again_at_the_same_port(tmp_path: Path) -> None
         assert "Lovelace" not in log
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.mark.parametrize("number", _SIGNALS)
 def test_a_signal_before_uvicorn_handles_it_is_not_lost(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,11 +151,11 @@ def test_a_signal_before_uvicorn_handles_it_is_not_lost(
     monkeypatch.setattr("elmo_plugin.serving.server.server_of", lambda *arguments: started)
     monkeypatch.setattr("elmo_plugin.serving.server.ServedModel", lambda *arguments: None)
     monkeypatch.setattr("elmo_plugin.serving.server.make_app", lambda *arguments: None)
-    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.getsignal(each) for each in _SIGNALS]
     try:
         serve(ServeOptions(["none=none"], port=0))
     finally:
-        for each, handler in zip((signal.SIGINT, signal.SIGTERM), before):
+        for each, handler in zip(_SIGNALS, before):
             signal.signal(each, handler)
     assert started.should_exit
 
