@@ -18,6 +18,7 @@ def load_predictor(
     archive_file: FileName,
     overrides: Optional[Dict[str, Any]] = None,
     cuda_device: int = -1,
+    predictor: Optional[str] = None,
     predictor_args: Optional[Dict[str, Any]] = None,
 ) -> Predictor:
     """
@@ -40,6 +41,8 @@ def load_predictor(
         Changes to the config in the archive, such as `{"model.text_encoder.elmo.precision": "bfloat16"}`.
     cuda_device : `int`, optional (default = `-1`)
         The index of the GPU; -1 for the CPU.
+    predictor : `str`, optional (default = the model's)
+        The registered name of the predictor.
     predictor_args : `Dict[str, Any]`, optional
         Arguments of the predictor, such as `{"tokenizer": {"type": "whitespace"}}`.
 
@@ -51,10 +54,15 @@ def load_predictor(
     """
     archive = opened_archive(archive_file, overrides or "", cuda_device)
     keep_only_snapshots(archive.model)
-    default = archive.model.default_predictor
+    name = predictor or archive.model.default_predictor
+    if name is None:
+        raise ConfigurationError(
+            f"{archive_file}: models of class {type(archive.model).__name__} have no default predictor. Name "
+            "one with --predictor (predictor=...)."
+        )
     try:
         return Predictor.from_archive(
-            archive, _IN_PLACE_OF.get(str(default), default), extra_args=predictor_args
+            archive, predictor or _IN_PLACE_OF.get(name, name), extra_args=predictor_args
         )
     except TypeError as error:
         raise ConfigurationError(

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from allennlp.models import SimpleTagger
 
 from elmo_plugin import Elmo, load_predictor
 from elmo_plugin.errors import ConfigurationError
@@ -86,3 +87,11 @@ def test_taggers_of_allennlp_need_no_model_of_spacy(
     assert of_whitespace.predict("Ada sleeps .")["tags"] == tags
     with pytest.raises(ConfigurationError, match="exactly one of 'sentence', 'tokens', 'words'"):
         predictor.predict_json({"text": "Ada sleeps ."})
+    monkeypatch.setattr(SimpleTagger, "default_predictor", None)
+    with pytest.raises(
+        ConfigurationError, match=r"SimpleTagger have no default predictor.*--predictor"
+    ):
+        load_predictor(archive_file)
+    assert (
+        load_predictor(archive_file, predictor="elmo_tagger").predict("Ada sleeps.")["tags"] == tags
+    )

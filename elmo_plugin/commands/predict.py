@@ -74,6 +74,9 @@ class PredictOptions(Options):
     overrides: Optional[Dict[str, Any]] = option(
         "changes to the config in ARCHIVE", None, short="-o", metavar="JSON"
     )
+    predictor: Optional[str] = option(
+        "registered name of the predictor (default: the model's)", None, metavar="NAME"
+    )
     predictor_args: Optional[Dict[str, Any]] = option(
         """arguments of the predictor, such as '{"tokenizer": {"type": "whitespace"}}'""",
         None,
@@ -104,7 +107,11 @@ def run(options: PredictOptions) -> None:
             from elmo_plugin.predictors import load_predictor
 
         predictor = load_predictor(
-            options.archive_file, options.overrides, options.cuda_device, options.predictor_args
+            options.archive_file,
+            options.overrides,
+            options.cuda_device,
+            options.predictor,
+            options.predictor_args,
         )
         lines = byte_lines(input_file, options.input_file, "a JSON object", _TOO_LONG)
         with opened_output(options.output_file) as file:

@@ -112,6 +112,8 @@ class PretrainOptions(Options):
             key.rstrip("_"): value for key, value in asdict(self).items() if key not in others
         }
         values.update(size=self.chosen_size, hours=self.chosen_hours)
+        for key in ("text", "heldout"):  # with and without a slash at the end
+            values[key] = [path.rstrip("/") or path for path in values[key] or ()]
         return json.loads(json.dumps(values))  # as they are read again: lists, not tuples
 
 

@@ -1,6 +1,7 @@
 """Archives of trained models: opened by path or by name, and written as a folder."""
 
 import errno
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -71,10 +72,14 @@ def opened_archive(
                 f"{archive_file}: there is no room to unpack it in {tempfile.gettempdir()} ({reason}). Make "
                 "room, or name another folder by the environment variable TMPDIR."
             ) from error
-        advice = "Correct the path or the overrides" if overrides else "Correct the path"
+        advice = (
+            "Import the package that registers it: --include-package PACKAGE."
+            if re.search("not a registered name|not in acceptable choices", str(error))
+            else "Correct the path, correct the config by overrides, or get another copy."
+        )
         raise ConfigurationError(
             f"{archive_file}: cannot be loaded as an archive ({reason}), expected the model.tar.gz of a "
-            f"training run, or its folder. {advice}, or get another copy."
+            f"training run, or its folder. {advice}"
         ) from error
     archive.model.requires_grad_(False)
     return archive

@@ -184,7 +184,8 @@ def check_word_vectors(elmo: Any, unused: Any) -> None:
         raise ConfigurationError(
             "The archive holds vectors of the cached vocabulary that were trained (requires_grad with "
             f"vocab_to_cache or namespace_to_cache): {tuple(vectors.shape)}, expected those of the character "
-            "encoder. Train the model again with this package."
+            "encoder. Train the model again with this package. If it never used them (the indexers of "
+            "AllenNLP 1 and 2 give no ids of words), override vocab_to_cache with null."
         )
 
 

@@ -75,7 +75,8 @@ def mixes_in(model: Module, archive_file: str) -> List[ArchivedMix]:
     if any(isinstance(module, AllenNlpElmo) for module in model.modules()):
         raise ConfigurationError(
             f"{archive_file}: the model's ELMo is AllenNLP's own, expected type 'elmo'. Override the type, "
-            """for instance: --overrides '{"model.text_field_embedder.token_embedders.elmo.type": "elmo"}'"""
+            """for instance: --overrides '{"model.text_field_embedder.token_embedders.elmo.type": "elmo"}'."""
+            " In a model's own code, import Elmo from elmo_plugin."
         )
     raise ConfigurationError(
         f"{archive_file}: the model holds no mix, expected a task model with ELMo, not a baseline without it "

@@ -140,9 +140,12 @@ def _prepare(options: "PretrainOptions", folder: Path) -> None:
     start = _checked_start(options.from_) if options.from_ else None
     _check_not_inside([*sources, *heldout], options.from_, folder)
     words = start and start.words
-    name = start and START_NAME
     settings = Settings(
-        options.chosen_size, name, words is not None, options.chosen_hours, options.epochs
+        size=options.chosen_size,
+        start=START_NAME if start else None,
+        has_softmax=words is not None,
+        hours=options.chosen_hours,
+        epochs=options.epochs,
     )
     config = base_config(settings)
     if any((folder / name).exists() for name in (PLAN_NAME, RUN_NAME)):
@@ -232,10 +235,11 @@ def _show(output: Path, folder: Path) -> None:
     _print_lines(lines)
     heldout = folder / HELDOUT_NAME
     _print_neighbors(output, heldout)
+    text, model = (shlex.quote(str(path)) for path in (heldout, output))
     print(
         f"\n{output} is complete. Try:\n"
-        f"  elmo neighbors {heldout} --word WORD --sentence SENTENCE --model {output}\n"
-        f"  elmo embed SENTENCES vectors.hdf5 --average --model {output}"
+        f"  elmo neighbors {text} --word WORD --sentence SENTENCE --model {model}\n"
+        f"  elmo embed SENTENCES vectors.hdf5 --average --model {model}"
     )
 
 

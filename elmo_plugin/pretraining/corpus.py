@@ -18,7 +18,7 @@ from elmo_plugin.embedding.sentences import (
     read_sentences,
 )
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.elmo_archives import ARCHIVED_WEIGHTS
+from elmo_plugin.modules.elmo_archives import ARCHIVED_WEIGHTS, BEST_NAME
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: Sequence[Direction] = ("forward", "backward")
@@ -116,7 +116,8 @@ class BiLMReader(DatasetReader):
         The words that the softmax predicts, in bilm-tf's format; `elmo vocab` writes such a file.
         Other words are read from their characters, like all words, and predicted as `<UNK>`.
     serialization_dir : `str`, optional
-        Filled in by AllenNLP. An archive has its own copy of the words, which is read in place of the file.
+        Filled in by AllenNLP. An archive has its own copy of the words, which is read in place of the file;
+        so has the folder of a training, for a file that is not found.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class BiLMReader(DatasetReader):
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
         self.vocabulary = LMVocabulary.from_file(
-            _archived_words(serialization_dir) or vocabulary_file
+            _archived_words(serialization_dir, vocabulary_file) or vocabulary_file
         )
 
     def text_to_instance(self, tokens: List[str]) -> Instance:
@@ -147,12 +148,18 @@ class BiLMReader(DatasetReader):
             yield self.text_to_instance(words)
 
 
-def _archived_words(folder: Optional[str]) -> Optional[Path]:
+def _archived_words(folder: Optional[str], vocabulary_file: str) -> Optional[Path]:
     """
-    Return the file of words in the folder of an archive; `None` if this is not the folder of one. That of a
-    training has no such weights, and AllenNLP may be writing its words, or have been stopped while it did.
+    Return the file of words in the folder of an archive, or in that of a training whose vocabulary file is
+    not found, as its path is relative to another folder; otherwise `None`: at the start of a training
+    AllenNLP may be writing its words, or have been stopped while it did.
     """
-    if folder is None or not (Path(folder) / ARCHIVED_WEIGHTS).is_file():
+    if folder is None:
+        return None
+    is_archive = (Path(folder) / ARCHIVED_WEIGHTS).is_file()
+    if not is_archive and (
+        Path(vocabulary_file).exists() or not (Path(folder) / BEST_NAME).is_file()
+    ):
         return None
     path = Path(folder) / VOCABULARY_FOLDER / f"{WORDS_NAMESPACE}.txt"
     return path if path.is_file() else None

@@ -1,5 +1,6 @@
 """The model that pretraining trains: a biLM over streams of text, with its softmax and its perplexity."""
 
+import hashlib
 import logging
 import math
 from contextlib import nullcontext
@@ -25,7 +26,7 @@ from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.bilm.softmax import perplexities
 from elmo_plugin.errors import ConfigurationError, check_choice, warn_once
 from elmo_plugin.modules.elmo_archives import as_bytes, from_bytes, state_dict_in
-from elmo_plugin.pretraining.corpus import DIRECTIONS, WORDS_NAMESPACE
+from elmo_plugin.pretraining.corpus import DIRECTIONS, WORDS_NAMESPACE, predicted_words
 from elmo_plugin.pretraining.softmax import LMSoftmax
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
 
@@ -317,21 +318,31 @@ class BiLMTrainingModel(Model):
     def training_state(self) -> Dict[str, Any]:
         """
         Return what training needs to resume, apart from the weights, on the CPU: the states that are carried
-        from batch to batch, the number of batches and the sums of the perplexity.
+        from batch to batch, the number of batches and the sums of the perplexity; and a checksum of the words
+        of the softmax.
         """
         states = self._states[True].states
         return {
             "states": states and [(state.cpu(), cell.cpu()) for state, cell in states],
             "num_batches": self._num_training_batches,
             "perplexity": self.training_perplexity.sums,
+            "words": self._checksum_of_words(),
         }
 
     def load_training_state(self, state: Dict[str, Any]) -> None:
-        """Resume from a `training_state`."""
+        """Resume from a `training_state`. Raise `ConfigurationError` if the softmax had other words."""
+        if state["words"] != self._checksum_of_words():
+            raise ConfigurationError(
+                "vocabulary.vocabulary_file has other words, or another order, than when this training "
+                "began, so that the softmax would learn wrong words. Give that file again, or another folder."
+            )
         self._num_training_batches = state["num_batches"]
         # On the CPU: the next batch moves them to its device.
         self._states[True].states = state["states"]
         self.training_perplexity.sums = state["perplexity"]
+
+    def _checksum_of_words(self) -> str:
+        return hashlib.sha256("\n".join(predicted_words(self.vocab)).encode()).hexdigest()
 
     def set_up_worker(self) -> None:
         """

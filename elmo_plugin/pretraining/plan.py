@@ -205,7 +205,7 @@ def base_config(settings: Settings) -> Dict[str, Any]:
     state = [] if _STATE in types else [_STATE]
     # In the config of an earlier `elmo pretrain` the progress has the interval of that plan.
     others = [callback for callback, kind in zip(given, types) if kind != _PROGRESS]
-    trainer["callbacks"] = [*state, *others, {"type": _PROGRESS}]
+    trainer["callbacks"] = [*state, *others, {"type": _PROGRESS}]  # last: see `make_plan`
     return config
 
 

@@ -195,7 +195,7 @@ def test_lines_without_a_prediction_are_numbered_and_counted(
         (["ARCHIVE", INPUTS, "--overrides", '{"dataset_reader.max_words": 1}'], "max_words"),
         (
             ["ARCHIVE", INPUTS, "--overrides", '{"model.no": 1}'],
-            "Correct the path or the overrides",
+            "Correct the path, correct the config by overrides",
         ),
         (["ARCHIVE", INPUTS, "--cuda-device", "99"], "a GPU"),
     ],

@@ -93,6 +93,11 @@ def test_an_archive_is_read_with_its_own_words(tmp_path: Path, vocabulary_file: 
     # Not of a training, which may have been killed while AllenNLP wrote this file.
     reader = BiLMReader(vocabulary_file, serialization_dir=folder)
     assert reader.vocabulary.words[3:] == ["It", "rains"]
+    # Its paths can be relative to another folder than the current one.
+    (tmp_path / "archive" / "best.th").touch()
+    for name, word in (("gone.txt", "hails"), (vocabulary_file, "rains")):
+        reader = BiLMReader(name, serialization_dir=folder)
+        assert reader.vocabulary.words[3:] == ["It", word]
     (tmp_path / "archive" / "weights.th").touch()
     # A file of this name in the folder of the user can be another one.
     for name in ("gone.txt", vocabulary_file, "elmo_mini"):

@@ -16,6 +16,7 @@ from torch import Tensor
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import (
     BiLMReader,
     BiLMTrainingModel,
@@ -215,6 +216,18 @@ def test_dropout_and_resets_of_rows_are_for_training_only() -> None:
         assert_close_losses(loss, loss_of(build(), *batches), steps=2 * 4, scale=4)
     for model in (dropping, resetting):  # The same operations, and so the same bits.
         assert loss_of(model.eval(), *batches) == loss_of(build().eval(), *batches)
+
+
+def test_a_training_is_not_resumed_with_other_words(tmp_path: Path) -> None:
+    model, words = build(), LMVocabulary.from_file(VOCABULARY_FILE).words
+    LMVocabulary([*words[:3], *reversed(words[3:])]).to_file(tmp_path / "vocab.txt")
+    state = model.training_state()
+    model.load_training_state(state)
+    model.vocab = LMWordVocabulary.from_vocabulary_file(str(tmp_path / "vocab.txt"))
+    with pytest.raises(
+        ConfigurationError, match="has other words, or another order, than when this"
+    ):
+        model.load_training_state(state)
 
 
 def test_another_number_of_rows_starts_from_zeros() -> None:
