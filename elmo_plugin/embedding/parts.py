@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ContextManager, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
+from typing import Any, ContextManager, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 import numpy
 from tqdm import tqdm
@@ -87,7 +87,7 @@ def content_of(source: SentenceSource) -> Content:
     for line_index, text, tokens in source.texts():
         num_sentences += 1
         num_tokens += len(split_tokens(text) if tokens is None else tokens)
-        digest += _digest(line_index, text if tokens is None else tokens)
+        digest += _digest(Sentence(line_index, text, tokens or []), source.holds_tokens)
     return Content(source.name, num_sentences, num_tokens, digest)
 
 
@@ -109,10 +109,7 @@ def read_blocks(
                 source=source.name,
                 num_sentences=len(sentences),
                 num_tokens=sum(map(_num_tokens, sentences)),
-                digest=sum(
-                    _digest(line, tokens if source.holds_tokens else text)
-                    for line, text, tokens in sentences
-                ),
+                digest=sum(_digest(sentence, source.holds_tokens) for sentence in sentences),
             )
             yield Block(part, sentences)
 
@@ -126,13 +123,14 @@ def contents_of_parts(parts: Iterable[Part]) -> List[Content]:
     return contents
 
 
-def _digest(line_index: int, content: Union[str, List[str]]) -> int:
+def _digest(sentence: Sentence, holds_tokens: bool) -> int:
     """
     Return a number of 64 bits for a sentence at its line: for its text, or for its tokens if the source holds
     tokens, as text does not show where a token with white space ends. The digest of several sentences is the
     sum of theirs, so that of a source is the sum of those of its parts.
     """
-    line = json.dumps([line_index, content]).encode()
+    content = sentence.tokens if holds_tokens else sentence.text
+    line = json.dumps([sentence.line_index, content]).encode()
     return int.from_bytes(hashlib.blake2b(line, digest_size=8).digest(), "big")
 
 
