@@ -420,30 +420,30 @@ def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:
         return [one_input]
     are_named = not path.is_dir() and path.name.startswith(_NOT_DATA)
     if path.is_dir():
-        files = list(path.iterdir())
-        folders = [file for file in files if file.is_dir() and not file.name.startswith(_NOT_DATA)]
-        if folders:
-            logger.warning(
-                "input: files in subfolders of %s are not read, such as %s. To read them too, give the "
-                "pattern '%s/**/*'.",
-                one_input,
-                folders[0],
-                one_input.rstrip("/"),
-            )
+        found = list(path.iterdir())
         reason = f"the folder {one_input} holds no files"
     else:
-        files = [Path(name) for name in glob.glob(one_input, recursive=True)]
+        found = [Path(name) for name in glob.glob(one_input, recursive=True)]
         reason = f"there is no file {one_input}, and as a pattern it matches no file"
     # Of a link and of what it points to.
     outputs = [] if output is None else [os.path.abspath(output), os.path.realpath(output)]
     own = [*outputs, *(path + PARTIAL for path in outputs)]
-    names = [
-        str(file)
-        for file in files
-        if file.is_file()
-        and (are_named or not file.name.startswith(_NOT_DATA))
-        and not any(Path(os.path.abspath(file)).is_relative_to(o) for o in own)
+    data = [
+        one
+        for one in found
+        if (are_named or not one.name.startswith(_NOT_DATA))
+        and not any(Path(os.path.abspath(one)).is_relative_to(o) for o in own)
     ]
+    names = [str(one) for one in data if one.is_file()]
+    folders = [str(one) for one in data if one.is_dir()]
+    if path.is_dir() and folders:
+        logger.warning(
+            "input: files in subfolders of %s are not read, such as %s. To read them too, give the pattern "
+            "'%s/**/*'.",
+            one_input,
+            min(folders),
+            one_input.rstrip("/"),
+        )
     if not names:
         raise ConfigurationError(
             f"input: {reason}, expected text or Parquet files. Correct the path."
