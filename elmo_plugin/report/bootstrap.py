@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any, Dict, List, Optional
 
 import numpy
+from allennlp.common.util import lazy_groups_of
 from allennlp.data import Instance
 
 from elmo_plugin.compat.archives import opened_archive
@@ -21,6 +22,7 @@ from elmo_plugin.tasks.metrics import Counts
 # In the folder of a run, which is removed when it is trained again.
 COUNTS_NAME = "item_counts.json"
 
+_BATCH_SIZE = 16
 _NUM_RESAMPLES = 2000
 _SEED = 0
 # Adjacent instances with the same value of the first of these in their metadata are one item: the questions
@@ -63,8 +65,8 @@ def _counted(folder: RunFolder) -> Dict[str, List[Counts]]:
     counts: Dict[str, List[Counts]] = {}
     for _, instances in groupby(reader.read(folder.config[f"{part}_data_path"]), _item):
         model.get_metrics(reset=True)
-        for instance in instances:
-            model.forward_on_instance(instance)
+        for batch in lazy_groups_of(instances, _BATCH_SIZE):
+            model.forward_on_instances(batch)
         for metric, found in model.counts().items():
             counts.setdefault(metric, []).append(found)
     return counts
