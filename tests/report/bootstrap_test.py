@@ -102,7 +102,7 @@ def test_items_alone_say_nothing_of_layers_that_are_normalized_over_a_batch(
 class Counting(torch.nn.Module):
     """A model that answers nothing, and counts one item."""
 
-    get_metrics = forward_on_instance = lambda *arguments, **options: None
+    get_metrics = forward_on_instances = lambda *arguments, **options: None
 
     def counts(self) -> Dict[str, Any]:
         return {"f1": [[1, 1, 1, 1]]}
