@@ -3,10 +3,9 @@
 import json
 import os
 import re
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from allennlp.common import Params
 from allennlp.common.params import with_overrides
@@ -236,66 +235,50 @@ class TaskExperiment(Experiment):
         Return the changes after which rare words of the training data share a vector with those that only
         other data have: see `vocabulary` in words.libsonnet.
         """
-        reader, namespaces = self._words_indexed_by("elmo_known_words", self._word_embeddings())
+        namespaces = self._counted_words(self._word_embeddings())
         min_count = {**dict.fromkeys(namespaces, _MIN_COUNT), **self._min_count()}
-        return self._vocabulary_changes(reader, min_count)
+        return self._vocabulary_changes(min_count, ["train"]) if namespaces else {}
 
     def _with_all_words(self, embedding: str) -> Dict[str, Any]:
         """
         Return the changes after which all words of all data have vectors of their own, unless the config has
         another count for rare words than the above.
         """
-        reader, namespaces = self._words_indexed_by("single_id", [embedding])
-        min_count = self._min_count()
-        for namespace in namespaces:
-            if min_count.get(namespace) == _MIN_COUNT:
-                del min_count[namespace]
-        changes = self._vocabulary_changes(reader, min_count)
-        if namespaces and self.config.get("datasets_for_vocab_creation"):
-            changes["datasets_for_vocab_creation"] = None
-        return changes
+        namespaces = self._counted_words([embedding])
+        min_count = {
+            name: count
+            for name, count in self._min_count().items()
+            if name not in namespaces or count != _MIN_COUNT
+        }
+        return self._vocabulary_changes(min_count, None) if namespaces else {}
 
-    def _words_indexed_by(
-        self, indexer_type: str, embeddings: Sequence[str]
-    ) -> Tuple[Dict[str, Any], List[str]]:
-        """
-        Return the reader of data that is not for training, whose indexers of words are of a type, and the
-        namespaces of these. `embeddings` are the keys of the embedders of words.
-        """
-        reader = deepcopy(self._validation_reader)
-        if "type" in (self.config.get("vocabulary") or {}):  # it is not made of the data
-            return reader, []
+    def _counted_words(self, embeddings: Sequence[str]) -> List[str]:
+        """Return the namespaces, of the words of these embedders, that are made of the words of the data."""
+        if "type" in (self.config.get("vocabulary") or {}):
+            return []
+        reader = self.config["dataset_reader"]
         indexers = reader.get("reader", reader).get("token_indexers") or {}
-        namespaces = []
-        for embedding in embeddings:
-            indexer = indexers.get(embedding.rpartition(".")[2])
-            # Others are not as those of words.libsonnet: they may not count words, or have their own rules.
-            if (
-                isinstance(indexer, dict)
-                and indexer.get("type", "single_id") in ("single_id", "elmo_known_words")
-                and indexer.get("feature_name", "text") == "text"
-            ):
-                indexer["type"] = indexer_type
-                namespaces.append(indexer.get("namespace", "tokens"))
-        return reader, namespaces
-
-    @property
-    def _validation_reader(self) -> Dict[str, Any]:
-        return self.config.get("validation_dataset_reader") or self.config["dataset_reader"]
+        names = [embedding.rpartition(".")[2] for embedding in embeddings]
+        return [
+            indexers[name].get("namespace", "tokens")
+            for name in names
+            if isinstance(indexers.get(name), dict)
+            and indexers[name].get("type", "single_id") == "single_id"
+            and indexers[name].get("feature_name", "text") == "text"
+        ]
 
     def _min_count(self) -> Dict[str, int]:
-        return dict((self.config.get("vocabulary") or {}).get("min_count") or {})
+        return (self.config.get("vocabulary") or {}).get("min_count") or {}
 
     def _vocabulary_changes(
-        self, reader: Dict[str, Any], min_count: Dict[str, int]
+        self, min_count: Dict[str, int], datasets: Optional[List[str]]
     ) -> Dict[str, Any]:
-        """Return the changes to this reader of data that is not for training, and to these counts."""
         changes: Dict[str, Any] = {}
-        if reader != self._validation_reader:
-            changes["validation_dataset_reader"] = reader
         if min_count != self._min_count():
             vocabulary = self.config.get("vocabulary") or {}
             changes["vocabulary"] = {**vocabulary, "min_count": min_count}
+        if datasets != self.config.get("datasets_for_vocab_creation"):
+            changes["datasets_for_vocab_creation"] = datasets
         return changes
 
     def _word_embeddings(self) -> List[str]:

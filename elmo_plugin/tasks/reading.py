@@ -51,17 +51,6 @@ def placed_lines(file_path: FileName, line_content: str) -> Iterator[Tuple[str, 
             yield f"{file_path}, line {number}", line
 
 
-@TokenIndexer.register("elmo_known_words")
-class KnownWordsIndexer(SingleIdTokenIndexer):
-    """
-    AllenNLP's `single_id` for validation and test data whose words get no places in the vocabulary, so that
-    the model has vectors of words of the training data alone, as in use. The parameters are the same.
-    """
-
-    def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:
-        pass
-
-
 @TokenIndexer.register("elmo_word_characters")
 class WordCharactersIndexer(TokenCharactersIndexer):
     """

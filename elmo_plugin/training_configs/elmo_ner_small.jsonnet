@@ -25,7 +25,5 @@ ner.experiment(
   num_epochs=5,
   patience=null,
 ) + {
-  // Characters that only test data have are unknown too, as in use.
-  datasets_for_vocab_creation: ['train'],
   trainer+: { moving_average: { type: 'exponential', decay: 0.997 } },
 }

@@ -114,50 +114,29 @@ class TestEveryTask:
         vectors = tmp_path / "own.txt"
         vectors.write_text("the 0.1 0.2\n", encoding="utf-8")
         none = small(task)
+        keys = ("vocabulary", "datasets_for_vocab_creation")
         with_vectors = none.run_of(Variant("words", word_vectors=str(vectors)), seed=7).config
-        reader = with_vectors["validation_dataset_reader"]
-        assert reader.get("reader", reader)["token_indexers"]["tokens"]["type"] == "single_id"
         assert "tokens" not in with_vectors["vocabulary"]["min_count"]
+        assert with_vectors["datasets_for_vocab_creation"] is None
         # A variant without those of a config has the vocabulary of a config without any.
-        keys = ("validation_dataset_reader", "vocabulary")
-        overrides = {f"{WORDS}.pretrained_file": str(vectors)}
+        overrides: Dict[str, Any] = {f"{WORDS}.pretrained_file": str(vectors)}
         overrides.update({key: with_vectors[key] for key in keys})
-        again = small(task, overrides).run_of(Variant("none", word_vectors=NO_WORD_VECTORS), seed=7)
+        without = Variant("none", word_vectors=NO_WORD_VECTORS)
+        again = small(task, overrides).run_of(without, seed=7)
         assert {key: again.config[key] for key in keys} == {key: none.config[key] for key in keys}
-        # All embedders of words are changed.
-        two = {f"{WORDS.rpartition('.')[0]}.others": {"type": "embedding", "embedding_dim": 2}}
-        two[f"{WORDS.rpartition('.')[0]}.others"]["pretrained_file"] = str(vectors)
-        others = copy.deepcopy(with_vectors["validation_dataset_reader"])
-        indexers = others.get("reader", others)["token_indexers"]
-        indexers["others"] = {"type": "single_id", "namespace": "others"}
-        two["validation_dataset_reader"] = others
-        run = small(task, {**overrides, **two}).run_of(
-            Variant("none", word_vectors=NO_WORD_VECTORS), seed=7
-        )
-        reader = run.config["validation_dataset_reader"]
+        # So has one of a config of one's own, which counts all words, for all embedders of words.
+        reader = copy.deepcopy(none.config["dataset_reader"])
         indexers = reader.get("reader", reader)["token_indexers"]
-        kinds = [indexers[name]["type"] for name in ("tokens", "others")]
-        assert kinds == ["elmo_known_words"] * 2
-        assert run.config["vocabulary"]["min_count"].keys() >= {"tokens", "others"}
-        # A config of one's own may count all words, or the words that the training data have twice.
-        own = copy.deepcopy(with_vectors["validation_dataset_reader"])
-        plain = small(task, {"validation_dataset_reader": own, "vocabulary": None})
-        run = plain.run_of(Variant("none", word_vectors=NO_WORD_VECTORS), seed=7)
+        indexers["others"] = {"namespace": "others"}  # of AllenNLP's default type
+        indexers["tags"] = {"type": "single_id", "namespace": "tags", "feature_name": "tag_"}
+        embedders = WORDS.rpartition(".")[0]
+        plain: Dict[str, Any] = {"dataset_reader": reader, **dict.fromkeys(keys)}
+        for name in ("others", "tags"):
+            plain[f"{embedders}.{name}"] = {"type": "embedding", "embedding_dim": 2}
+        run = small(task, plain).run_of(without, seed=7)
         assert run.name.endswith("-vectors_none-seed7")
-        reader = run.config["validation_dataset_reader"]
-        indexers = reader.get("reader", reader)["token_indexers"]
-        assert indexers["tokens"]["type"] == "elmo_known_words"
-        assert run.config["vocabulary"] == {"min_count": {"tokens": 2}}
-        overrides_of_twice = {
-            "validation_dataset_reader": own,
-            "vocabulary": {"min_count": {"tokens": 2}},
-            "datasets_for_vocab_creation": ["train"],
-        }
-        run = small(task, overrides_of_twice).run_of(
-            Variant("a", word_vectors=str(vectors)), seed=7
-        )
-        assert run.config["vocabulary"] == {"min_count": {}}
-        assert run.config["datasets_for_vocab_creation"] is None
+        assert run.config["vocabulary"] == {"min_count": {"tokens": 2, "others": 2}}
+        assert run.config["datasets_for_vocab_creation"] == ["train"]
         # The least count of a user stays.
         fives = {"tokens": 5, "token_characters": 3}
         users = small(task, {"vocabulary": {"min_count": fives}})

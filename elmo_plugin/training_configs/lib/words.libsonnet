@@ -13,15 +13,12 @@
   },
 
   // Of an experiment whose vectors of words start at random: words that are counted once in the training data share a
-  // vector with all that are not in them, so that it is trained. Words that only other data have would keep random
-  // vectors. AllenNLP counts the words of each instance: those of a sentence once for each predicate, of a passage for
-  // each question, of a premise for each hypothesis. Characters that only other data have do keep random vectors.
+  // vector with all that are not in them, so that it is trained. Words, characters and labels that only other data have
+  // would keep random weights. AllenNLP counts the words of each instance: those of a sentence once for each predicate,
+  // of a passage for each question, of a premise for each hypothesis.
   vocabulary(word_vectors):: if word_vectors != null then {} else {
-    local reader = if 'validation_dataset_reader' in super then super.validation_dataset_reader else self.dataset_reader,
-    local known_words = { token_indexers+: { tokens+: { type: 'elmo_known_words' } } },
-
     vocabulary+: { min_count+: { tokens: 2 } },
-    validation_dataset_reader: reader + if 'reader' in reader then { reader+: known_words } else known_words,
+    datasets_for_vocab_creation: ['train'],
   },
 
   // With marks around it: AllenNLP's encoder leaves out windows with padding, and a word that is shorter than a filter
