@@ -37,7 +37,7 @@ PYTEST_OPTIONS := --numprocesses auto --maxprocesses 4 --dist loadfile --no-load
 PYTEST := $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
 COVERAGE := --cov --cov-report=term --cov-fail-under=95
 
-.PHONY: help demo docs compile test test-all test-torch test-margins test-seeds attack sanitize lint audit wheels release-check clean
+.PHONY: help demo docs compile test test-all test-torch test-margins attack sanitize lint audit wheels release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,7 +49,8 @@ docs: $(DEV_STAMP) ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs --quiet build --strict
 	@echo "Open site/index.html, or serve it: $(VENV)/bin/python -m http.server --directory site"
 
-compile: $(RUNTIME_STAMP) ## compile the C++ again if it was changed
+compile: $(RUNTIME_STAMP) ## compile the C++ again if it was changed; an error ends it
+	@ELMO_BUILD_MACHINE=$$(uname -m) $(VENV)/bin/python setup.py --quiet build_ext --inplace
 
 test: $(DEV_STAMP) ## run the tests but the slow ones, with coverage of the package
 	$(PYTEST) $(COVERAGE) -m "not slow"
@@ -69,9 +70,6 @@ test-torch: ## run the tests of the core without AllenNLP, with another torch or
 
 test-margins: $(DEV_STAMP) ## list comparisons of numbers in tests that would be near their limit on another processor (half an hour)
 	$(VENV)/bin/python scripts/test_margins.py $(PYTEST_OPTIONS) -m "not slow" --tests $(or $(TESTS),tests)
-
-test-seeds: $(DEV_STAMP) ## the same with 20 other random inputs in turn (an hour): make test-seeds TESTS=tests/bilm SEEDS="1 2 3"
-	$(VENV)/bin/python scripts/test_margins.py $(PYTEST_OPTIONS) -m "not slow" --tests $(or $(TESTS),tests) --seeds $(or $(SEEDS),$(shell seq 1000 1000 20000))
 
 attack: $(DEV_STAMP) ## attack what the package promises with random input, ten minutes: make attack OPTIONS="--minutes 60"
 	$(VENV)/bin/python -m attacks $(OPTIONS)

@@ -1,8 +1,7 @@
 """
-Run tests under settings that stand in for other processors, or with other random inputs, and list comparisons
-that come near their limit.
+Run tests under settings that stand in for other processors, and list comparisons that come near their limit.
 
-    scripts/test_margins.py [--seeds SEED ...] [--tests PATH ...] [OPTION OF PYTEST ...]
+    scripts/test_margins.py [--tests PATH ...] [OPTION OF PYTEST ...]
 """
 
 import argparse
@@ -48,16 +47,9 @@ class Comparison(NamedTuple):
 def main(arguments: List[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--tests", nargs="+", default=["tests"], metavar="PATH")
-    parser.add_argument(
-        "--seeds",
-        nargs="+",
-        default=[],
-        help="numbers to add to all seeds, in place of the settings",
-    )
     options, pytest_options = parser.parse_known_args(arguments)
-    settings = [({}, ["--seed-offset", seed]) for seed in options.seeds] or SETTINGS
     tests, comparisons, failed = options.tests, [], []
-    for variables, setting_options in settings:
+    for variables, setting_options in SETTINGS:
         names = [*(f"{name}={value}" for name, value in variables.items()), *setting_options]
         setting = " ".join(names) or "unchanged"
         print(f"== {setting}", flush=True)
@@ -85,16 +77,14 @@ def main(arguments: List[str]) -> int:
             tests = [name for name in test_files(tests) if draws(name)]
             tests = sorted({*tests, *(comparison.test.partition("::")[0] for comparison in found)})
         comparisons += found
-    print(f"{len(comparisons)} comparisons in {len(settings)} settings.")
+    print(f"{len(comparisons)} comparisons in {len(SETTINGS)} settings.")
     near = near_their_limit(comparisons)
     for comparison in near:
         place, test, setting = comparison.place, comparison.test, comparison.setting
         print(f"{comparison.share:5.0%} of its limit: {place} in {test} ({setting})")
     for setting in failed:
         print(f"Tests failed: {setting}")
-    # Among many random inputs some come near their limit by chance; those of the settings are the usual ones.
-    is_near = bool(near) and not options.seeds
-    return 1 if is_near or failed or not comparisons else 0
+    return 1 if near or failed or not comparisons else 0
 
 
 def test_files(tests: List[str]) -> Iterator[str]:

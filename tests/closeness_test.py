@@ -8,7 +8,6 @@ import torch
 
 from scripts import test_margins
 from scripts.test_margins import Comparison, near_their_limit
-from tests import conftest
 from tests.closeness import SPACINGS, assert_close, assert_share, largest_difference
 
 
@@ -127,25 +126,3 @@ def test_a_share_may_differ_by_less_than_five_standard_deviations() -> None:
     for num_true in (849, 1151):
         with pytest.raises(AssertionError):
             assert_share(draws < num_true, 0.1)
-
-
-def test_other_seeds_draw_other_numbers_that_can_be_repeated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def draws() -> list:
-        torch.manual_seed(1)
-        return [
-            float(torch.rand(())),
-            float(torch.rand((), generator=torch.Generator().manual_seed(1))),
-            np.random.default_rng(1).random(),
-            np.random.RandomState(1).rand(),
-            conftest.random.Random(1).random(),
-        ]
-
-    usual = draws()
-    with monkeypatch.context() as context:
-        conftest.shift_seeds(1000, context)
-        other = draws()
-        assert other == draws()
-    assert all(one != another for one, another in zip(usual, other))
-    assert draws() == usual

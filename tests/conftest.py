@@ -5,16 +5,13 @@ import gzip
 import importlib.util
 import multiprocessing
 import os
-import random
 import resource
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Union
 
-import hypothesis.core
-import numpy as np
 import pytest
 import torch
 import torch.multiprocessing
@@ -107,12 +104,6 @@ SENTENCES = [
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--seed-offset",
-        type=int,
-        default=0,
-        help="added to each seed that a test sets (default: 0)",
-    )
     # Tensors here are tiny: threads that wait for each other cost more than they give.
     parser.addoption("--threads", type=int, default=1, help="threads of torch (default: 1)")
 
@@ -123,45 +114,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if runs_tests and importlib.util.find_spec("allennlp") is not None:
         importlib.import_module("elmo_plugin.plugin")
     torch.set_num_threads(config.getoption("--threads"))
-    offset = config.getoption("--seed-offset")
-    if offset != 0:
-        shift_seeds(offset, pytest.MonkeyPatch())
-        # Else hypothesis derives its examples from the test's source, and ignores the seed.
-        usual = settings.get_profile("tests")
-        settings.register_profile("other seeds", usual, derandomize=False, database=None)
-        settings.load_profile("other seeds")
-        hypothesis.core.global_force_seed = offset
-
-
-def shift_seeds(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add a number to the seeds of everything that draws random inputs."""
-    manual_seed, default_rng = torch.manual_seed, np.random.default_rng
-
-    class Generator(torch.Generator):
-        def manual_seed(self, seed: int) -> torch.Generator:
-            return super().manual_seed(seed + offset)
-
-    class RandomState(np.random.RandomState):
-        def __init__(self, seed: Optional[int] = None) -> None:
-            super().__init__(seed if seed is None else seed + offset)
-
-    def shifted_rng(seed: Any = None) -> np.random.Generator:
-        if isinstance(seed, (list, tuple)):
-            return default_rng([*seed[:-1], seed[-1] + offset])
-        return default_rng(seed + offset if isinstance(seed, int) else seed)
-
-    class Random(random.Random):
-        def __new__(cls, seed: Any = None) -> "Random":
-            return super().__new__(cls)
-
-        def __init__(self, seed: Any = None) -> None:
-            super().__init__(seed + offset if isinstance(seed, int) else seed)
-
-    monkeypatch.setattr(torch, "manual_seed", lambda seed: manual_seed(seed + offset))
-    monkeypatch.setattr(torch, "Generator", Generator)
-    monkeypatch.setattr(np.random, "default_rng", shifted_rng)
-    monkeypatch.setattr(np.random, "RandomState", RandomState)
-    monkeypatch.setattr(random, "Random", Random)
 
 
 def pytest_make_parametrize_id(val: Any) -> Union[str, None]:

@@ -28,7 +28,7 @@ from allennlp.training.trainer import TrainerCheckpoint
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import AtomicCheckpointer, BiLMStateCallback, BiLMTrainingModel
-from tests.conftest import file_size_limit, shift_seeds
+from tests.conftest import file_size_limit
 from tests.pretraining import conftest
 from tests.pretraining.conftest import CONFIG, HELD_OUT
 from tests.pretraining.model_test import build
@@ -310,21 +310,20 @@ def test_a_recovered_training_of_two_workers_equals_an_uninterrupted_one(tmp_pat
         assert not torch.equal(first, second)
 
 
-def train_and_die(folder: Path, num_threads: int, seed_offset: int) -> None:
+def train_and_die(folder: Path, num_threads: int) -> None:
     torch.set_num_threads(num_threads)
-    shift_seeds(seed_offset, pytest.MonkeyPatch())
     # The process ends itself, since a signal from outside would come at another batch each time.
     with interrupted_at(IN_SECOND_EPOCH, lambda: os.kill(os.getpid(), signal.SIGKILL)):
         train(folder)
 
 
 def test_a_killed_process_is_recovered_by_another(
-    uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path, pytestconfig: pytest.Config
+    uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
     # Not a fork of this process: it would lack the threads of torch, and wait for them. As many threads as
     # here, as the order of sums may depend on it.
-    arguments = [folder, torch.get_num_threads(), pytestconfig.getoption("--seed-offset")]
+    arguments = [folder, torch.get_num_threads()]
     process = multiprocessing.get_context("forkserver").Process(
         target=train_and_die, args=arguments
     )
