@@ -53,7 +53,7 @@ def read_batch(
     word_at[torch.arange(batch_size, device=index.device), lengths + 1] = index[-1]
     sentence_of: Optional[Tensor] = None
     if merge_sentences and batch_size > 1:
-        distinct, inverse = torch.unique(word_at, dim=0, return_inverse=True)
+        distinct, inverse = distinct_words(word_at)
         if distinct.size(0) < batch_size:
             word_at, sentence_of = distinct, inverse
     packing = Packing.from_lengths((word_at >= 0).sum(dim=1), timesteps + 2)

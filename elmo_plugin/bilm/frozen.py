@@ -113,6 +113,7 @@ class FrozenBiLM:
         device = torch.device(device)
         # Both fail before files are downloaded.
         check_device(device)
+        device = torch.empty(0, device=device).device  # with its index: the current GPU can change
         choose_runner(checked.kernel, checked.precision, device)
         options_path, weight_path = resolve_model_files(options_file, weight_file)
         if is_many_langs(weight_path):
@@ -256,6 +257,12 @@ class CurrentSnapshot:
         device_type = next(bilm.parameters()).device.type
         if self.settings.precision == "float32" and torch.is_autocast_enabled(device_type):
             # Autocast says in what to multiply, which the modules follow.
+            if bilm.is_frozen:
+                warn_once(
+                    logger,
+                    "Under autocast (use_amp) the frozen biLM runs slowly, by its modules. Set its precision "
+                    "to bfloat16, which is faster than autocast.",
+                )
             return None
         made = self._made  # read once, as other threads may replace it
         if made is not None:

@@ -281,6 +281,8 @@ def _message(error: Exception) -> str:
         return ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
     if isinstance(error, MemoryError) and not error.args:
         return "memory ran out. Free some, or give smaller input."
+    if isinstance(error, RuntimeError):  # of a GPU
+        return f"{error} Give a smaller --batch-size, or another device."
     return str(error)
 
 
@@ -288,4 +290,6 @@ def _user_errors() -> Tuple[Any, ...]:
     # AllenNLP's error is not one of ours, and it is loaded if it was raised.
     checks = sys.modules.get("allennlp.common.checks")
     of_allennlp = () if checks is None else (checks.ConfigurationError,)
-    return (ConfigurationError, OSError, MemoryError, *of_allennlp)
+    torch = sys.modules.get("torch")
+    of_torch = () if torch is None else (torch.cuda.OutOfMemoryError,)
+    return (ConfigurationError, OSError, MemoryError, *of_torch, *of_allennlp)

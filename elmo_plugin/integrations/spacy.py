@@ -21,6 +21,7 @@ from thinc.types import Floats2d
 from thinc.util import get_torch_default_device
 from torch import Tensor
 
+from elmo_plugin.bilm import FrozenBiLM
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.layers import cosine_similarities
@@ -160,13 +161,14 @@ def elmo_layer(
     biLM is not the one that the mix was trained with (thinc's `ValueError`, if it has another width too).
     """
     device = get_torch_default_device()
-    embedder = ElmoEmbedder(
+    bilm = FrozenBiLM.from_files(
         *resolve_model_files(options_file, weight_file),
-        -1 if device.type == "cpu" else device.index or 0,
+        device,
         precision=precision,
         kernel=kernel,
         sentence_cache_mb=sentence_cache_mb,
     )
+    embedder = ElmoEmbedder.from_bilm(bilm)
     elmo = PyTorchWrapper_v3(
         TrainedMix(embedder, width),
         convert_inputs=partial(_read, _reader_of(embedder, batch_size)),

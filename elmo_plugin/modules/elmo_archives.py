@@ -175,7 +175,8 @@ def check_word_vectors(elmo: Any, unused: Any) -> None:
     vectors, elmo._word_vectors_aside = elmo._word_vectors_aside, None
     if vectors is None or elmo._spellings is None:
         return
-    with torch.no_grad():
+    # On a GPU cuDNN would round to TF32.
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
         distinct, index = distinct_words(elmo._spellings[1:])
         expected = elmo._elmo_lstm.character_encoder(distinct)[index]
         found = vectors[1:].to(expected)

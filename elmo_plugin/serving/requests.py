@@ -5,6 +5,7 @@ and the queue from which requests are answered in batches.
 
 import asyncio
 import ipaddress
+import traceback
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -247,6 +248,8 @@ class Batcher:
             answers = self._answer_batch([request.item for request in current])
             return list(zip(current, answers, strict=True))
         except Exception as error:
+            # A traceback keeps what its frames hold, such as the tensors that filled the memory of a GPU.
+            traceback.clear_frames(error.__traceback__)
             if len(current) == 1:
                 return [(current[0], error)]
             return [pair for request in current for pair in self._answers([request])]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, List, Optional
 
 import pytest
+import torch
 from allennlp.commands.subcommand import Subcommand
 
 from elmo_plugin import __version__
@@ -405,6 +406,10 @@ class TestErrors:
     [
         (MemoryError(), "memory ran out. Free some"),
         (MemoryError("Take smaller batches."), "error: Take smaller batches."),
+        (
+            torch.cuda.OutOfMemoryError("CUDA: full."),
+            "error: CUDA: full. Give a smaller --batch-size",
+        ),
         (OSError(), "error: \n"),  # not of memory
     ],
 )

@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
+import weakref
 from typing import Any, Callable, List
 
+import numpy
 import pytest
 
 from elmo_plugin.serving.options import Limits
@@ -153,3 +155,19 @@ def test_a_request_whose_time_is_over_is_not_computed_again_after_an_error(
 
     run(Limits(), model, use)
     assert model.batches == [[1, BUG, 2], [3]]
+
+
+def test_a_failed_batch_does_not_keep_its_memory() -> None:
+    """As the tensors of a batch that filled a GPU, while its requests are answered one by one."""
+    held: List[weakref.ref] = []
+
+    def model(numbers: List[int]) -> List[int]:
+        memory = numpy.empty(10)
+        assert not any(one() is not None for one in held), "the memory of an earlier call is held"
+        held.append(weakref.ref(memory))
+        if len(numbers) > 1:
+            raise MemoryError
+        return numbers
+
+    answers = run(Limits(), model, lambda batcher: all_of(batcher, [1, 2, 3]))
+    assert answers == [1, 2, 3] and len(held) == 4

@@ -110,12 +110,14 @@ class SrlTagger(Tagger):
         features = self.predicate_embedding(predicate_indicator)  # (batch_size, timesteps, dim)
         encoded = self.text_encoder(tokens, features)
         mask = encoded.mask  # (batch_size, timesteps)
-        logits = self.tag_projection(encoded.contextualized)  # (batch_size, timesteps, num_tags)
+        # (batch_size, timesteps, num_tags); float32 under autocast too
+        logits = self.tag_projection(encoded.contextualized).float()
         output = self._output(logits, mask, metadata)
         finder_loss: Union[float, Tensor] = 0.0
         if self.predicate_finder is not None:
             # (batch_size, timesteps, 2)
-            found = self.predicate_finder(encoded.embedded[:, :, : -self.text_encoder.feature_dim])
+            embedded = encoded.embedded[:, :, : -self.text_encoder.feature_dim]
+            found = self.predicate_finder(embedded).float()
             output["predicate_probabilities"] = found.softmax(dim=-1)[:, :, 1]
             if predicates is not None:
                 is_counted = mask & (predicates >= 0)
