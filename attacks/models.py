@@ -31,8 +31,8 @@ from tests.closeness import assert_close, largest_difference
 PROMISE = "the numbers are ELMo's: any model, batch, precision and vector unit"
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 # Of ELMO_CPU_CAPABILITY: at most what it has been set to.
-LEVELS = ["avx2", "avx512", "avx512_vnni", "all"]
-del LEVELS[LEVELS.index(os.environ.get(CAPABILITY_VARIABLE, "all")) + 1 :]
+LEVELS = ["default", "avx2", "avx512", "avx512_vnni", "all"]
+del LEVELS[LEVELS.index(os.environ.get(CAPABILITY_VARIABLE, "all").lower()) + 1 :]
 # The environment variable that keeps the C++ from torch's threads, which no sanitizer can follow.
 OWN_THREADS = "ATTACK_WITH_OWN_THREADS"
 # A layer norm that divides by less enlarges any error.

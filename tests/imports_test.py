@@ -4,6 +4,8 @@ import ast
 from pathlib import Path
 from typing import Iterator, Tuple
 
+import elmo_plugin
+
 PACKAGE = Path(__file__).parents[1] / "elmo_plugin"
 
 # From the lowest level to the highest; parts of one level do not import each other.
@@ -72,12 +74,14 @@ def imports_of(path: Path, at_the_top: bool) -> Iterator[str]:
             yield from (alias.name for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom):
             assert statement.module is not None
-            yield statement.module
+            folder = PACKAGE.parent / statement.module.replace(".", "/")
             for alias in statement.names:
-                if (
-                    PACKAGE.parent / statement.module.replace(".", "/") / f"{alias.name}.py"
-                ).exists():
+                if (folder / alias.name).is_dir() or (folder / f"{alias.name}.py").exists():
                     yield f"{statement.module}.{alias.name}"
+                elif statement.module == PACKAGE.name and alias.name in elmo_plugin._MODULE_OF:
+                    yield elmo_plugin._MODULE_OF[alias.name]
+                else:
+                    yield statement.module
 
 
 def imports_in_the_package(at_the_top: bool = False) -> Iterator[Tuple[str, str]]:

@@ -82,6 +82,8 @@ def test_taggers_of_allennlp_need_no_model_of_spacy(
         archive_file, "in.jsonl", "--predictor", "elmo_tagger", "--output-file", "out.jsonl"
     )
     assert json.loads(Path("out.jsonl").read_text())["tags"] == tags
+    short, _ = predictor.predict_batch_json([{"tokens": ["Ada"]}, {"tokens": words}])
+    assert short == {"words": ["Ada"], "tags": ["NNP"]}
     arguments = {"tokenizer": {"type": "whitespace"}}
     of_whitespace = load_predictor(archive_file, predictor_args=arguments)
     assert of_whitespace.predict("Ada sleeps .")["tags"] == tags

@@ -169,7 +169,7 @@ def test_the_source_archive_has_the_tests_and_all_that_they_read(tmp_path: Path)
     links = {name for name in tracked if (ROOT / name).is_symlink()}
     assert all(any(name.startswith(f"{link}/") for name in names) for link in links)
     missing = tracked - names - links
-    of_the_repository = (".ci/", ".github/", ".gitignore", ".pre-commit-config.yaml")
+    of_the_repository = (".github/ISSUE", ".gitignore", ".pre-commit-config.yaml")
     assert [name for name in missing if not name.startswith(of_the_repository)] == []
     of_links = tuple(f"{link}/" for link in links)
     generated = {

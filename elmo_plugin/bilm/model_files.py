@@ -275,7 +275,13 @@ def _extracted(name: FileName) -> Path:
     folder = cache_folder() / f"bilm-{hashlib.sha256(repr(state).encode()).hexdigest()[:32]}"
     if folder.exists():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"weight_file: {name} cannot be extracted into {folder.parent} ({error}). Name a folder in place "
+            "of ~/.allennlp by the environment variable ALLENNLP_CACHE_ROOT."
+        ) from error
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         new_folder = Path(temporary, "files")
         new_folder.mkdir()

@@ -4,12 +4,14 @@ import errno
 import re
 import shutil
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Dict, List, Union
 
 import torch
+from allennlp.common import Params
 from allennlp.common.meta import META_NAME
-from allennlp.models import Archive, load_archive
+from allennlp.models import Archive, archival, load_archive
 from allennlp.models.archival import CONFIG_NAME
 from torch import Tensor
 
@@ -46,7 +48,8 @@ def opened_archive(
     """
     Load an archive for inference: a `model.tar.gz`, the folder of a training run, or the name of a task model
     that comes with this package; with `overrides` of its config. No parameter requires a gradient, so that a
-    biLM that was fine-tuned runs as a snapshot.
+    biLM that was fine-tuned runs as a snapshot. The config of a fine-tuned model has its model itself, in
+    place of the archive that it started from.
 
     # Raises
 
@@ -67,6 +70,11 @@ def opened_archive(
                 f"{archive_file}: the memory of GPU {cuda_device} is full ({reason}). Free some, or give "
                 "another cuda_device; -1 is the CPU."
             ) from error
+        if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise ConfigurationError(
+                f"{archive_file}: this user may not write where AllenNLP does ({reason}). Change that; the "
+                "environment variable ALLENNLP_CACHE_ROOT names a folder in place of ~/.allennlp."
+            ) from error
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ConfigurationError(
                 f"{archive_file}: there is no room to unpack it in {tempfile.gettempdir()} ({reason}). Make "
@@ -82,7 +90,20 @@ def opened_archive(
             f"training run, or its folder. {advice}"
         ) from error
     archive.model.requires_grad_(False)
-    return archive
+    return archive._replace(config=_with_own_model(archive.config))
+
+
+def _with_own_model(config: Params) -> Params:
+    """Return a config with the model of the archive that it was fine-tuned from (`from_archive`), if any."""
+    values = config.as_dict(quiet=True)
+    while values["model"].get("type") == "from_archive":
+        path = archival.cached_path(values["model"]["archive_file"])
+        with (
+            nullcontext(path) if Path(path).is_dir() else archival.extracted_archive(path) as folder
+        ):
+            base = Params.from_file(str(Path(folder, CONFIG_NAME)))
+        values["model"] = base.as_dict(quiet=True)["model"]
+    return Params(values)
 
 
 def keep_only_snapshots(model: torch.nn.Module) -> None:

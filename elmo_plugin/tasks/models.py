@@ -184,7 +184,8 @@ class Tagger(Model):
         if self.training and not is_known.all():
             raise ConfigurationError(
                 "The training data have tags that the vocabulary lacks (warnings name them). Correct them, "
-                "or leave `vocabulary` out of the config, so that it is made of these data."
+                "or leave `vocabulary` out of the config, so that it is made of these data. A model from "
+                "an archive keeps its tags: for others, train a new one."
             )
         return tags.where(is_known, self._outside)
 

@@ -113,6 +113,11 @@ class NerReader(TaskReader):
     def _instances(self, record: _Record, counts: Counter) -> Iterable[Instance]:
         sentence, scheme, unmarked = record
         words, *_, tags = sentence.columns()
+        if len(words) > 1 and list(words) == [str(number + 1) for number in range(len(words))]:
+            raise ConfigurationError(
+                f"{sentence.place.of_token(0)}: the first column numbers the tokens, expected the tokens "
+                "themselves. Remove this column: the first is the token, the last its tag."
+            )
         _check_tags(tags, scheme, sentence.place)
         spans = tags_to_spans(tags, scheme)
         for span in spans:

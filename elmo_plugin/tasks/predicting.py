@@ -164,7 +164,8 @@ class TaggerPredictor(SentencePredictor):
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         [instance], [output] = instances, outputs
-        return {"words": instance["metadata"].metadata["words"], "tags": output["tags"]}
+        words = instance["metadata"].metadata["words"]
+        return {"words": words, "tags": output["tags"][: len(words)]}  # without those of padding
 
 
 def _num_tokens(instance: Instance) -> int:

@@ -28,7 +28,8 @@
 // patience 10 are AllenNLP's; the paper trains 400,000 steps at most*. ELMo: lambda 0, no layer norm,
 // dropout 0.5*, before the lexical dropout.
 // What differs from Lee et al.: Turian's vectors are left out; unknown words have random vectors, not zeros;
-// of GloVe's vectors only those longer than 1 are scaled to length 1; words have marks around their characters
+// of GloVe's vectors only those longer than 1 are scaled to length 1; brackets are read as the files spell them, such
+// as -LRB-, which text does not have so; words have marks around their characters
 // (lib/words.libsonnet); the biLSTM has separate gates for input and
 // forgetting where theirs couples them, starts from zeros where theirs learns its first state, and has dropout on
 // its output, not within the recurrence too; lexical dropout drops other units for the spans' heads than for the

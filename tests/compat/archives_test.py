@@ -13,7 +13,8 @@ import pytest
 import torch
 import yaml
 from allennlp.commands import main as allennlp_main
-from allennlp.commands.train import train_model_from_file
+from allennlp.commands.train import train_model, train_model_from_file
+from allennlp.common import Params
 from allennlp.models import load_archive
 
 from elmo_plugin import BiLM
@@ -415,3 +416,18 @@ def test_a_config_that_is_a_program_is_refused(is_folder: bool, names: Path) -> 
             archive.add(folder, "")
     with pytest.raises(ConfigurationError, match=r"config\.json: not JSON .*, expected the config"):
         opened_archive(path)
+
+
+def test_a_fine_tuned_model_is_exported_without_what_it_started_from(
+    names: Path, tmp_path: Path
+) -> None:
+    base = shutil.copytree(names / "tiny_ner", tmp_path / "base")
+    params = Params.from_file(TINY / "experiment_elmo.jsonnet")
+    params["model"] = {"type": "from_archive", "archive_file": str(base)}
+    trained = train_model(params, tmp_path / "run")
+    export_model(tmp_path / "run" / "model.tar.gz", tmp_path / "tuned", task_model=True)
+    assert "model of type `elmo_ner`" in (tmp_path / "tuned" / "README.md").read_text()
+    shutil.rmtree(base)
+    exported = load_archive(tmp_path / "tuned").model
+    for ours, theirs in zip(exported.parameters(), trained.parameters(), strict=True):
+        assert torch.equal(ours, theirs)

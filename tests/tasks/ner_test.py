@@ -59,6 +59,12 @@ def test_tags_of_no_one_scheme_are_counted_and_the_odd_ones_named(tmp_path, capl
     assert "of the sentences 2 fit IOB1, 3 fit BIO, 1 fit BIOUL" in caplog.text
 
 
+def test_numbers_of_tokens_are_not_words(tmp_path):
+    file_path = write(tmp_path, ("1 Mary", "B-PER"), ("2 ran", "O"))
+    with pytest.raises(ConfigurationError, match="line 1: the first column numbers the tokens"):
+        list(NerReader().read(file_path))
+
+
 @pytest.mark.parametrize(
     "input_scheme, tags, fault, advice",
     [

@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 _BRACKET = re.compile(r"(?P<opens>\()?(?P<entity>\d+)(?P<closes>\))?")
 _NO_BRACKETS = "-"
 _MAX_SHOWN = 60  # characters of an invalid entry in an error
+# OntoNotes marks these tokens of speech, which text does not have so (Lee et al. read them as here).
+_PLAIN = {"/.": ".", "/?": "?"}
 
 GENRE_NAMESPACE = "genres"
 _UNKNOWN_SPEAKER = "-"
@@ -208,7 +210,7 @@ class CoreferenceReader(TaskReader):
         genre, slash, _ = name.partition("/")
         clusters = read_clusters(sentences)
         instance = self.text_to_instance(
-            [[Token(word) for word in sentence.words] for sentence in sentences],
+            [[Token(_PLAIN.get(word, word)) for word in sentence.words] for sentence in sentences],
             clusters,
             [speaker for sentence in sentences for speaker in sentence.speakers],
             genre if slash else None,

@@ -23,7 +23,7 @@ from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, MetadataField, TensorField, TextField
 from allennlp.data.tokenizers import Tokenizer
 from allennlp.predictors import Predictor
-from pydantic import BaseModel, StrictInt, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, StrictInt, StringConstraints, ValidationError
 
 from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError, advising, check_positive
@@ -52,7 +52,7 @@ class Answer(BaseModel):
 class SquadQuestion(BaseModel):
     """A question in a file. Keys that SQuAD 1.1 does not have are ignored."""
 
-    id: Text
+    id: Annotated[Text, BeforeValidator(lambda id_: str(id_) if isinstance(id_, int) else id_)]
     question: Text
     answers: List[Answer] = []
 
@@ -245,7 +245,7 @@ class SquadReader(TaskReader):
             for paragraph_number, paragraph in enumerate(article.paragraphs):
                 for number, question in enumerate(paragraph.qas):
                     id_ = question.get("id") if isinstance(question, dict) else None
-                    name = f" (id {id_})" if isinstance(id_, str) else ""
+                    name = f" (id {id_})" if isinstance(id_, (str, int)) else ""
                     position = f"paragraphs[{paragraph_number}], qas[{number}]{name}"
                     record = SquadRecord(article_place, paragraph.context, question)
                     yield f"{article_place}, {position}", record
