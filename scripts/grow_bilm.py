@@ -25,6 +25,7 @@ from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.model_files import VOCABULARY_NAME, resolve_model_files
 from elmo_plugin.bilm.softmax import BIAS, SOFTMAX_GROUP, WEIGHT
 from elmo_plugin.bilm.weights import read_group
+from elmo_plugin.errors import ConfigurationError
 
 
 def place(old: Tensor, new: Tensor, rows: Sequence[int], columns: Sequence[int]) -> None:
@@ -43,15 +44,36 @@ def grow_linear(
 def filter_places(old: BiLMOptions, new: BiLMOptions) -> List[int]:
     """The index in `new` of each filter of `old`, among all widths of filters."""
     starts, total = {}, 0
-    for width, count in new.filters:
+    for width, count in new.encoder.filters:
         starts[width] = total
         total += count
-    return [starts[width] + i for width, count in old.filters for i in range(count)]
+    return [starts[width] + i for width, count in old.encoder.filters for i in range(count)]
+
+
+def check_sizes(old: BiLMOptions, new: BiLMOptions) -> None:
+    """Raise `ConfigurationError` if a biLM of sizes `new` cannot hold one of sizes `old`."""
+    counts = dict(new.encoder.filters)
+    for sizes in (old, new):
+        has_both = sizes.projection_dim not in (sizes.cell_size, sizes.encoder.num_filters)
+        if not has_both or len(dict(sizes.encoder.filters)) != len(sizes.encoder.filters):
+            raise ConfigurationError(
+                f"found {sizes}, expected a projection of cells and of filters, to other sizes, and each "
+                "width of filters once. Give other sizes."
+            )
+    if (
+        any(counts.get(width, 0) < count for width, count in old.encoder.filters)
+        or new.cell_size < old.cell_size
+        or new.projection_dim < old.projection_dim
+    ):
+        raise ConfigurationError(
+            f"found {new}, expected no size smaller than of {old}. Give larger ones."
+        )
 
 
 @torch.no_grad()
 def grow_bilm(old: BiLM, new: BiLM) -> None:
-    """Fill `new`, which has random weights, from `old`. No size of it may be smaller."""
+    """Fill `new`, which has random weights, from `old`. Raise as `check_sizes`."""
+    check_sizes(old.options, new.options)
     old_encoder, new_encoder = old.character_encoder, new.character_encoder
     new_encoder.character_embedding.weight.copy_(old_encoder.character_embedding.weight)
     by_width = {layer.kernel_size: layer for layer in new_encoder.convolutions}
@@ -90,8 +112,9 @@ def grow_softmax(
     # <UNK> keeps a half of its probability, and the new words share the other one.
     is_new = old_rows == LMVocabulary.UNKNOWN
     is_new[LMVocabulary.UNKNOWN] = False
-    bias[is_new] -= math.log(2 * int(is_new.sum()))
-    bias[LMVocabulary.UNKNOWN] -= math.log(2)
+    if is_new.any():
+        bias[is_new] -= math.log(2 * int(is_new.sum()))
+        bias[LMVocabulary.UNKNOWN] -= math.log(2)
     return {WEIGHT: weight, BIAS: bias}
 
 

@@ -393,6 +393,7 @@ def new_encoder(form: str, seed: int = 0) -> CharacterEncoder:
 
 @pytest.mark.parametrize("form", ENCODERS)
 @pytest.mark.parametrize("name, precision", CASES)
+@torch.no_grad()  # else the C++ library encodes in both
 def test_character_encoders(name: str, precision: str, form: str) -> None:
     encoder = new_encoder(form)
     words = batch_to_ids([WORDS])[0]
@@ -425,6 +426,7 @@ def test_threads_and_other_words_do_not_change_the_vector_of_a_word(
 
 @pytest.mark.parametrize("where", ["character_embedding", "convolutions.0", "projection"])
 @pytest.mark.parametrize("unit, precision", SIMD_CASES)
+@torch.no_grad()  # else the C++ library encodes in both
 def test_a_character_encoder_passes_nan_on_as_the_reference_does(
     unit: str, precision: str, where: str
 ) -> None:
