@@ -263,6 +263,8 @@ def _patch_archives() -> None:
         check_zip(path)
         return path
 
+    # Of the vocabulary of an archive in a folder that is read-only.
+    warnings.filterwarnings("ignore", "Lacking permissions required to obtain lock", UserWarning)
     archival.cached_path = find_archive
     archival.extracted_archive = _extracted_archive
     archival.get_weights_path = find_weights
