@@ -6,6 +6,7 @@ each precision, on each vector unit of the processor, and on a GPU if there is o
 import logging
 import os
 import pickle
+import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -31,8 +32,13 @@ from tests.closeness import assert_close, largest_difference
 PROMISE = "the numbers are ELMo's: any model, batch, precision and vector unit"
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 # Of ELMO_CPU_CAPABILITY: at most what it has been set to.
-LEVELS = ["default", "avx2", "avx512", "avx512_vnni", "all"]
-del LEVELS[LEVELS.index(os.environ.get(CAPABILITY_VARIABLE, "all").lower()) + 1 :]
+LEVELS = ["avx2", "avx512", "avx512_vnni", "all"]
+_level = os.environ.get(CAPABILITY_VARIABLE, "all").lower()
+if _level not in LEVELS:
+    sys.exit(
+        f"{CAPABILITY_VARIABLE} is '{_level}', expected one of {', '.join(LEVELS)}: the C++ is attacked."
+    )
+del LEVELS[LEVELS.index(_level) + 1 :]
 # The environment variable that keeps the C++ from torch's threads, which no sanitizer can follow.
 OWN_THREADS = "ATTACK_WITH_OWN_THREADS"
 # A layer norm that divides by less enlarges any error.

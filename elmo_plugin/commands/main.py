@@ -282,7 +282,7 @@ def _message(error: Exception) -> str:
     if isinstance(error, MemoryError) and not error.args:
         return "memory ran out. Free some, or give smaller input."
     if isinstance(error, RuntimeError):  # of a GPU
-        return f"{error} Give a smaller --batch-size, or another device."
+        return f"{error} Give smaller batches, or another device."
     return str(error)
 
 

@@ -11,8 +11,10 @@ from typing import Any, Dict, List, Union
 import torch
 from allennlp.common import Params
 from allennlp.common.meta import META_NAME
+from allennlp.data import Vocabulary
 from allennlp.models import Archive, archival, load_archive
 from allennlp.models.archival import CONFIG_NAME
+from allennlp.modules.token_embedders import Embedding
 from torch import Tensor
 
 from elmo_plugin.bilm.bilm import BiLM
@@ -72,38 +74,47 @@ def opened_archive(
             ) from error
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise ConfigurationError(
-                f"{archive_file}: this user may not write where AllenNLP does ({reason}). Change that; the "
-                "environment variable ALLENNLP_CACHE_ROOT names a folder in place of ~/.allennlp."
+                f"{archive_file}: this user may not read or write a file ({reason}). Change that. If it is "
+                "in ~/.allennlp, name another folder by the environment variable ALLENNLP_CACHE_ROOT."
             ) from error
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ConfigurationError(
                 f"{archive_file}: there is no room to unpack it in {tempfile.gettempdir()} ({reason}). Make "
                 "room, or name another folder by the environment variable TMPDIR."
             ) from error
-        advice = (
-            "Import the package that registers it: --include-package PACKAGE."
-            if re.search("not a registered name|not in acceptable choices", str(error))
-            else "Correct the path, correct the config by overrides, or get another copy."
-        )
+        advice = "Correct the path, correct the config by overrides, or get another copy."
+        if re.search("not a registered name|not in acceptable choices", str(error)):
+            advice = "Import the package that registers it (--include-package), or correct the overrides."
         raise ConfigurationError(
             f"{archive_file}: cannot be loaded as an archive ({reason}), expected the model.tar.gz of a "
             f"training run, or its folder. {advice}"
         ) from error
     archive.model.requires_grad_(False)
-    return archive._replace(config=_with_own_model(archive.config))
+    return archive._replace(config=_with_own_model(archive))
 
 
-def _with_own_model(config: Params) -> Params:
-    """Return a config with the model of the archive that it was fine-tuned from (`from_archive`), if any."""
-    values = config.as_dict(quiet=True)
-    while values["model"].get("type") == "from_archive":
-        path = archival.cached_path(values["model"]["archive_file"])
+def _with_own_model(archive: Archive) -> Params:
+    """
+    Return the config with the model of the archive that it was fine-tuned from (`from_archive`), if any. If
+    the new data had other labels, which that model does not have, the config stays as it is.
+    """
+    config, vocab = archive.config.as_dict(quiet=True), archive.model.vocab
+    embeddings = (one for one in archive.model.modules() if isinstance(one, Embedding))
+    extended = {embedding._vocab_namespace for embedding in embeddings}
+    while config["model"].get("type") == "from_archive":
+        path = archival.cached_path(config["model"]["archive_file"])
         with (
             nullcontext(path) if Path(path).is_dir() else archival.extracted_archive(path) as folder
         ):
-            base = Params.from_file(str(Path(folder, CONFIG_NAME)))
-        values["model"] = base.as_dict(quiet=True)["model"]
-    return Params(values)
+            base = Params.from_file(str(Path(folder, CONFIG_NAME))).as_dict(quiet=True)
+            base_vocab = Vocabulary.from_files(str(Path(folder, VOCABULARY_FOLDER)))
+        if any(
+            vocab.get_vocab_size(name) != base_vocab.get_vocab_size(name)
+            for name in vocab.get_namespaces() - extended
+        ):
+            return archive.config
+        config["model"] = base["model"]
+    return Params(config)
 
 
 def keep_only_snapshots(model: torch.nn.Module) -> None:

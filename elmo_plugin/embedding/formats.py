@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import os
+import sys
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -143,7 +144,7 @@ class OutputFormat(ABC):
 
     def stored(self, parts: Iterable[Path]) -> Iterator[Tuple[Sentence, numpy.ndarray]]:
         """Read parts: yield each sentence with its vectors, as they were given to `write_part`."""
-        for path in tqdm(parts, "merging", unit=" parts", delay=1):
+        for path in progress(parts, "merging", unit=" parts", delay=1):
             with open(path, "rb") as file:
                 for sentence in _sentences(file):
                     num_vectors = self.num_vectors(1, len(sentence.tokens))
@@ -368,6 +369,11 @@ def _synced_file(path: Path) -> Iterator[IO[bytes]]:
         yield file
         file.flush()
         os.fsync(file.fileno())
+
+
+def progress(iterable: Any, *arguments: Any, **options: Any) -> Any:
+    """Return tqdm's bar, for a terminal or for a log in a file."""
+    return tqdm(iterable, *arguments, mininterval=0.1 if sys.stderr.isatty() else 10, **options)
 
 
 def _sentences(file: IO[bytes]) -> Iterator[Sentence]:

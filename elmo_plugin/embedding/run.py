@@ -4,14 +4,11 @@ Embed sentences and write their vectors to a file or folder, in a run that can b
 
 import errno
 import logging
-import sys
 from contextlib import closing, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Union
-
-from tqdm import tqdm
 
 from elmo_plugin.embedding.engines import Engine, EngineOptions, PartWriter, import_ray, make_engine
 from elmo_plugin.embedding.formats import (
@@ -19,6 +16,7 @@ from elmo_plugin.embedding.formats import (
     OutputOptions,
     about_output,
     format_of,
+    progress,
 )
 from elmo_plugin.embedding.layers import LayerChoice
 from elmo_plugin.embedding.parts import (
@@ -252,15 +250,18 @@ class EmbeddingRun:
         return read_blocks(self._sources, num_batches * batch_size, max_tokens=None)
 
     def _check_unchanged(self, contents: List[Content], written: List[Content]) -> None:
-        """Raise an error if a source was changed, of which no part is kept then."""
+        """Raise an error if sources were changed, of which no part is kept then."""
+        errors = []
         for number, (before, after) in enumerate(zip(contents, written)):
             if (before.num_sentences, before.digest) != (after.num_sentences, after.digest):
                 self._partial.parts_folder.remove_source(number)
-                raise ConfigurationError(
+                errors.append(
                     f"{before.name}: was changed during the run: the {after.num_sentences:,} sentences that "
                     f"were embedded are not the {before.num_sentences:,} that were found first. Give "
                     "--resume when it does not change any more."
                 )
+        if errors:
+            raise ConfigurationError("\n".join(errors[:MAX_ERRORS_SHOWN]))
 
     def _finish(
         self, format: OutputFormat, settings: Dict[str, Any], parts: List[Part]
@@ -377,13 +378,12 @@ def _missing_blocks(
 
 def _progress_bar(contents: List[Content], finished: List[Part]) -> Any:
     """Return a bar that counts sentences, of which those of finished parts do not add to the speed."""
-    return tqdm(
-        desc="embedding",
-        total=sum(content.num_sentences for content in contents) or None,
+    return progress(
+        None,
+        "embedding",
+        sum(content.num_sentences for content in contents) or None,
         initial=sum(part.num_sentences for part in finished),
         unit=" sentences",
-        # Seconds: for a terminal, or a log in a file.
-        mininterval=0.1 if sys.stderr.isatty() else 10,
     )
 
 

@@ -138,7 +138,7 @@ class BiLMTrainingModel(Model):
             ("state_reset", state_reset, 1),
             ("softmax_first", softmax_first, math.inf),
         ):
-            if not 0 <= value <= largest:
+            if not isinstance(value, (int, float)) or not 0 <= value <= largest:
                 raise ConfigurationError(f"model.{name} is {value!r}, expected 0 to {largest}.")
         check_choice("model.precision", precision, PRECISIONS)
         self.bilm = bilm

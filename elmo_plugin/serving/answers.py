@@ -70,11 +70,11 @@ class ServedModel:
         self, name: str, archive_file: FileName, limits: Limits, cuda_device: int = -1
     ) -> None:
         archive = opened_archive(archive_file, cuda_device=cuda_device)
-        self.task = str(archive.config["model"].get("type"))
+        self.task = str(archive.model.default_predictor)
         if self.task not in TASKS:
             raise ConfigurationError(
-                f"{archive_file}: the model is of type {self.task}, expected one of {', '.join(TASKS)}. "
-                "Give the archive of a task model of this package."
+                f"{archive_file}: the model is of class {type(archive.model).__name__}, expected one of "
+                f"{', '.join(TASKS)}. Give the archive of a task model of this package."
             )
         keep_only_snapshots(archive.model)
         self.name = name

@@ -23,8 +23,8 @@ _NAME_IN_ADDRESSES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 def serve(options: ServeOptions) -> None:
     """
-    Serve until SIGINT or SIGTERM. Requests under way are answered first. Raise `ConfigurationError` if the
-    address cannot be bound, and if a model cannot be loaded.
+    Serve until SIGINT, SIGTERM or SIGHUP. Requests under way are answered first. Raise `ConfigurationError`
+    if the address cannot be bound, and if a model cannot be loaded.
     """
     archives = named_archives(options.archives)
     limits, device = options.limits, options.cuda_device

@@ -107,17 +107,14 @@ class NerReader(TaskReader):
         ]
         if unmarked:
             logger.info("%s: does not mark %s.", file_path, ", ".join(unmarked))
-        for sentence in read_conll_sentences(file_path):
+        for number, sentence in enumerate(read_conll_sentences(file_path)):
+            if number == 0:
+                _check_first_column(sentence)
             yield sentence.place.of_token(0), (sentence, scheme, unmarked)
 
     def _instances(self, record: _Record, counts: Counter) -> Iterable[Instance]:
         sentence, scheme, unmarked = record
         words, *_, tags = sentence.columns()
-        if len(words) > 1 and list(words) == [str(number + 1) for number in range(len(words))]:
-            raise ConfigurationError(
-                f"{sentence.place.of_token(0)}: the first column numbers the tokens, expected the tokens "
-                "themselves. Remove this column: the first is the token, the last its tag."
-            )
         _check_tags(tags, scheme, sentence.place)
         spans = tags_to_spans(tags, scheme)
         for span in spans:
@@ -130,6 +127,16 @@ class NerReader(TaskReader):
         label_tags = spans_to_tags(spans, len(tags), "BIOUL")
         tokens = [Token(word) for word in words]
         yield self.text_to_instance(tokens, label_tags, unmarked, sentence.place)
+
+
+def _check_first_column(sentence: ConllSentence) -> None:
+    """Raise `ConfigurationError` if it numbers the tokens of the first sentence of a file."""
+    words, *others = sentence.columns()
+    if len(others) > 1 and list(words) == [str(number + 1) for number in range(len(words))]:
+        raise ConfigurationError(
+            f"{sentence.place.of_token(0)}: the first column numbers the tokens, expected the tokens "
+            "themselves. Remove this column: the first is the token, the last its tag."
+        )
 
 
 def _check_tags(tags: Sequence[str], scheme: str, place: SentencePlace) -> None:

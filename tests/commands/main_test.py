@@ -408,7 +408,7 @@ class TestErrors:
         (MemoryError("Take smaller batches."), "error: Take smaller batches."),
         (
             torch.cuda.OutOfMemoryError("CUDA: full."),
-            "error: CUDA: full. Give a smaller --batch-size",
+            "error: CUDA: full. Give smaller batches",
         ),
         (OSError(), "error: \n"),  # not of memory
     ],

@@ -418,16 +418,23 @@ def test_a_config_that_is_a_program_is_refused(is_folder: bool, names: Path) -> 
         opened_archive(path)
 
 
+@pytest.mark.parametrize("has_new_tag", [False, True])
 def test_a_fine_tuned_model_is_exported_without_what_it_started_from(
-    names: Path, tmp_path: Path
+    has_new_tag: bool, names: Path, tmp_path: Path
 ) -> None:
+    """Unless the data have a tag that the model does not have: it is in the vocabulary alone."""
     base = shutil.copytree(names / "tiny_ner", tmp_path / "base")
     params = Params.from_file(TINY / "experiment_elmo.jsonnet")
     params["model"] = {"type": "from_archive", "archive_file": str(base)}
+    if has_new_tag:
+        (tmp_path / "dev.conll").write_text("Ada B-NEW\n")
+        params["validation_data_path"] = str(tmp_path / "dev.conll")
     trained = train_model(params, tmp_path / "run")
     export_model(tmp_path / "run" / "model.tar.gz", tmp_path / "tuned", task_model=True)
-    assert "model of type `elmo_ner`" in (tmp_path / "tuned" / "README.md").read_text()
-    shutil.rmtree(base)
+    card = (tmp_path / "tuned" / "README.md").read_text()
+    assert f"model of type `{'from_archive' if has_new_tag else 'elmo_ner'}`" in card
+    if not has_new_tag:
+        shutil.rmtree(base)
     exported = load_archive(tmp_path / "tuned").model
     for ours, theirs in zip(exported.parameters(), trained.parameters(), strict=True):
         assert torch.equal(ours, theirs)

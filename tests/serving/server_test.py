@@ -152,6 +152,7 @@ def test_a_signal_before_uvicorn_handles_it_is_not_lost(
     monkeypatch.setattr("elmo_plugin.serving.server.ServedModel", lambda *arguments: None)
     monkeypatch.setattr("elmo_plugin.serving.server.make_app", lambda *arguments: None)
     before = [signal.getsignal(each) for each in _SIGNALS]
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` lets programs ignore it
     try:
         serve(ServeOptions(["none=none"], port=0))
     finally:
