@@ -62,7 +62,8 @@ if [ ! -e "$run/run/metrics.json" ]; then
         --include-package elmo_plugin
 fi
 model=$run/$name
-cp "scripts/task_models/$name.md" "$run/card.md"
+# The head of the card is written by hand; what follows is written again.
+sed -e '1,/^# /d' -e '/^## /,$d' "elmo_plugin/pretrained/$name/README.md" | sed -e '1{/^$/d}' -e '${/^$/d}' > "$run/card.md"
 export_model=("$bin/elmo" export "$run/run" "$model" --task-model --dtype float16 --overwrite
     --license cc-by-sa-4.0 --description "$run/card.md")
 "${export_model[@]}"
@@ -73,5 +74,5 @@ for number in "${!scores[@]}"; do
         --include-package elmo_plugin
     measured+=("${scores[$number]%%=*}=$run/scores-$number.json")
 done
-"$bin/python" scripts/task_models/examples.py "$model" "${scores[0]#*=}" >>"$run/card.md"
+"$bin/python" scripts/examples_of_card.py "$model" "${scores[0]#*=}" >>"$run/card.md"
 "${export_model[@]}" --scores "${measured[@]}"

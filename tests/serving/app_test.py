@@ -332,5 +332,7 @@ def test_the_page_allows_nothing_but_its_own_content(client: TestClient) -> None
 def test_archives_that_cannot_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
     archive = SimpleNamespace(model=SimpleNamespace(default_predictor="elmo_bilm"))
     monkeypatch.setattr(answers, "opened_archive", lambda *_, **__: archive)
-    with pytest.raises(ConfigurationError, match=r"is of class SimpleNam.*expected one of elmo_ner"):
+    with pytest.raises(
+        ConfigurationError, match=r"is of class SimpleNam.*expected one of elmo_ner"
+    ):
         ServedModel("x", "bilm.gz", LIMITS)

@@ -1,7 +1,7 @@
 """
 Print the answers of a task model to the first examples of a file, not selected: a part of the model's card.
 
-    python scripts/task_models/examples.py MODEL FILE >> card.md
+    python scripts/examples_of_card.py MODEL FILE >> card.md
 """
 
 import itertools
