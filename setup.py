@@ -21,7 +21,7 @@ BUILD_MACHINE = os.environ.get("ELMO_BUILD_MACHINE", "")
 
 # The fast kernel of frozen biLMs, compiled once for each vector unit; simd/library.py loads the fastest that
 # the processor has and that was compiled. Without a compiler the package installs all the same and runs
-# slower, see docs/speed.md. The names of the units are those of `VECTOR_UNITS` in that file.
+# slower, see docs/speed.md. The names of the units are those of `VECTOR_UNITS` in simd/library.py.
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]
 X86_UNITS = {
     "amx": [*AVX512, "-mavx512vnni", "-mamx-tile", "-mamx-bf16", "-mamx-int8"],

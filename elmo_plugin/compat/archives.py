@@ -99,6 +99,8 @@ def _with_own_model(archive: Archive) -> Params:
     the new data had other labels, which that model does not have, the config stays as it is.
     """
     config, vocab = archive.config.as_dict(quiet=True), archive.model.vocab
+    if config["model"].get("type") != "from_archive":
+        return archive.config
     embeddings = (one for one in archive.model.modules() if isinstance(one, Embedding))
     extended = {embedding._vocab_namespace for embedding in embeddings}
     while config["model"].get("type") == "from_archive":

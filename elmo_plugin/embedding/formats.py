@@ -144,7 +144,7 @@ class OutputFormat(ABC):
 
     def stored(self, parts: Iterable[Path]) -> Iterator[Tuple[Sentence, numpy.ndarray]]:
         """Read parts: yield each sentence with its vectors, as they were given to `write_part`."""
-        for path in progress(parts, "merging", unit=" parts", delay=1):
+        for path in progress_bar(parts, "merging", unit=" parts", delay=1):
             with open(path, "rb") as file:
                 for sentence in _sentences(file):
                     num_vectors = self.num_vectors(1, len(sentence.tokens))
@@ -371,7 +371,7 @@ def _synced_file(path: Path) -> Iterator[IO[bytes]]:
         os.fsync(file.fileno())
 
 
-def progress(iterable: Any, *arguments: Any, **options: Any) -> Any:
+def progress_bar(iterable: Any, *arguments: Any, **options: Any) -> Any:
     """Return tqdm's bar, for a terminal or for a log in a file."""
     return tqdm(iterable, *arguments, mininterval=0.1 if sys.stderr.isatty() else 10, **options)
 

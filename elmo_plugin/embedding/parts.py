@@ -21,7 +21,7 @@ from typing import Any, ContextManager, Dict, Iterable, Iterator, List, NamedTup
 
 import numpy
 
-from elmo_plugin.embedding.formats import OutputFormat, progress
+from elmo_plugin.embedding.formats import OutputFormat, progress_bar
 from elmo_plugin.embedding.sentence_batches import consecutive_groups
 from elmo_plugin.embedding.sentences import PARTIAL, Sentence, SentenceSource
 from elmo_plugin.errors import ConfigurationError
@@ -175,7 +175,7 @@ class PartsFolder:
         descriptions = self._descriptions()
         with ThreadPoolExecutor(NUM_THREADS) as threads:
             intact = threads.map(self._intact_part, descriptions)
-            parts = list(progress(intact, "checking parts", len(descriptions), delay=1))
+            parts = list(progress_bar(intact, "checking parts", len(descriptions), delay=1))
         for part, path in zip(parts, descriptions):
             if part is None:
                 logger.warning("%s is damaged: it is computed again.", path.stem)

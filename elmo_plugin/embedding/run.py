@@ -16,7 +16,7 @@ from elmo_plugin.embedding.formats import (
     OutputOptions,
     about_output,
     format_of,
-    progress,
+    progress_bar,
 )
 from elmo_plugin.embedding.layers import LayerChoice
 from elmo_plugin.embedding.parts import (
@@ -174,7 +174,7 @@ class EmbeddingRun:
                 )
                 with (
                     closing(engine.write_parts(writer, blocks)) as written,
-                    _progress_bar(contents, finished) as progress,
+                    _bar_of_sentences(contents, finished) as progress,
                 ):
                     for num_sentences in written:
                         progress.update(num_sentences)
@@ -376,9 +376,9 @@ def _missing_blocks(
             )
 
 
-def _progress_bar(contents: List[Content], finished: List[Part]) -> Any:
+def _bar_of_sentences(contents: List[Content], finished: List[Part]) -> Any:
     """Return a bar that counts sentences, of which those of finished parts do not add to the speed."""
-    return progress(
+    return progress_bar(
         None,
         "embedding",
         sum(content.num_sentences for content in contents) or None,
