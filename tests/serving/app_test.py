@@ -329,6 +329,14 @@ def test_the_page_allows_nothing_but_its_own_content(client: TestClient) -> None
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", response.text)
 
 
+def test_the_page_knows_every_task(client: TestClient) -> None:
+    page = client.get("/").text
+    for table in ("TASKS", "SHOW"):
+        _, entries = page.split(f"\nconst {table} = {{\n")
+        keys = re.findall(r"^  (\w+):", entries.split("\n};\n")[0], re.MULTILINE)
+        assert sorted(keys) == sorted([*answers.TASKS, "neighbors"])
+
+
 def test_archives_that_cannot_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
     archive = SimpleNamespace(model=SimpleNamespace(default_predictor="elmo_bilm"))
     monkeypatch.setattr(answers, "opened_archive", lambda *_, **__: archive)
