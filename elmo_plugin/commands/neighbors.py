@@ -32,7 +32,10 @@ Only sentences that contain the word are embedded: time and memory grow with the
 
 
 def _layer(text: str) -> Layer:
-    return int(text) if text.lstrip("-").isdigit() else text
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass
 from itertools import tee
 from typing import Any, Dict, Iterator, Optional
 
-from tqdm import tqdm
-
 from elmo_plugin.arguments import Options, option, option_group
 from elmo_plugin.embedding.elmo_embedder import BiLMFiles, DeviceOptions
 from elmo_plugin.embedding.scoring import BLANK, ScoreTotals, SentenceScorer
@@ -15,6 +13,7 @@ from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, SentenceSo
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import dump_json_line
 from elmo_plugin.files.output import check_output_file, opened_output
+from elmo_plugin.files.progress import progress_bar
 from elmo_plugin.files.text import STANDARD_STREAM
 
 _HEADER = " perplexity    forward   backward  unknown  sentence"
@@ -108,7 +107,7 @@ def run(options: ScoreOptions) -> None:
             print("\n".join(_table_rows(content)))
     else:
         with opened_output(options.output) as file:
-            for content in tqdm(contents, unit=" sentences", desc="scoring"):
+            for content in progress_bar(contents, unit=" sentences", desc="scoring"):
                 file.write(dump_json_line(content))
     if options.best is None:
         print(_summary(totals), file=sys.stderr if prints_json else sys.stdout)

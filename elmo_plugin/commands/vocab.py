@@ -4,11 +4,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Dict, Optional, Sequence
 
-from tqdm import tqdm
-
 from elmo_plugin.arguments import Options, option
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file
+from elmo_plugin.files.progress import progress_bar
 
 DESCRIPTION = """\
 example:
@@ -87,7 +86,7 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
     check_not_read(files, options.output, "--output")
     counts: Counter[str] = Counter()
     num_sentences = 0
-    for words in tqdm(read_sentences(files), desc="counting words", unit=" sentences"):
+    for words in progress_bar(read_sentences(files), desc="counting words", unit=" sentences"):
         counts.update(words)
         num_sentences += 1
     vocabulary = LMVocabulary.from_counts(counts, options.min_count, options.max_size)

@@ -5,7 +5,6 @@ import json
 import logging
 import math
 import os
-import sys
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,12 +27,12 @@ from typing import (
 import h5py
 import numpy
 from numpy.lib import format as npy_format
-from tqdm import tqdm
 
 from elmo_plugin.arguments import Options, option
 from elmo_plugin.embedding.sentences import Sentence, import_pyarrow
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.fail_safe import FailSafeFile
+from elmo_plugin.files.progress import progress_bar
 from elmo_plugin.files.text import FileName
 
 FORMATS = ("hdf5", "parquet", "npy")  # the names of the classes below
@@ -369,11 +368,6 @@ def _synced_file(path: Path) -> Iterator[IO[bytes]]:
         yield file
         file.flush()
         os.fsync(file.fileno())
-
-
-def progress_bar(iterable: Any, *arguments: Any, **options: Any) -> Any:
-    """Return tqdm's bar, for a terminal or for a log in a file."""
-    return tqdm(iterable, *arguments, mininterval=0.1 if sys.stderr.isatty() else 10, **options)
 
 
 def _sentences(file: IO[bytes]) -> Iterator[Sentence]:

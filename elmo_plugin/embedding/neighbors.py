@@ -4,7 +4,6 @@ import random
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
-from tqdm import tqdm
 
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.layers import (
@@ -17,6 +16,7 @@ from elmo_plugin.embedding.layers import (
 )
 from elmo_plugin.embedding.sentences import Sentence
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.progress import progress_bar
 
 
 class Occurrence(NamedTuple):
@@ -132,7 +132,7 @@ def embed_occurrences(
     for row, occurrence in enumerate(occurrences):
         rows_of_sentence.setdefault(occurrence.tokens, []).append(row)
     vectors = numpy.empty((len(occurrences), embedder.get_output_dim()), dtype=numpy.float32)
-    progress = tqdm(
+    progress = progress_bar(
         rows_of_sentence.values(), "embedding", unit=" sentences", disable=not show_progress
     )
     # layers: (num_layers, num_tokens, dim)

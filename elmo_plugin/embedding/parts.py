@@ -21,11 +21,12 @@ from typing import Any, ContextManager, Dict, Iterable, Iterator, List, NamedTup
 
 import numpy
 
-from elmo_plugin.embedding.formats import OutputFormat, progress_bar
+from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.sentence_batches import consecutive_groups
 from elmo_plugin.embedding.sentences import PARTIAL, Sentence, SentenceSource
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import LOCK_NAME, claimed_folder, replaced_file
+from elmo_plugin.files.progress import progress_bar
 from elmo_plugin.files.text import FileName, split_tokens
 
 # Parts that are read at the same time: network disks have a high latency.

@@ -16,7 +16,6 @@ from elmo_plugin.embedding.formats import (
     OutputOptions,
     about_output,
     format_of,
-    progress_bar,
 )
 from elmo_plugin.embedding.layers import LayerChoice
 from elmo_plugin.embedding.parts import (
@@ -40,6 +39,7 @@ from elmo_plugin.embedding.sentences import (
 )
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_free_space, check_output_file, check_output_folder
+from elmo_plugin.files.progress import progress_bar
 from elmo_plugin.files.text import FileName
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ class EmbeddingRun:
             raise ConfigurationError(
                 f"input: found {len(self._sources):,} files, but {self._format_class.name} holds the line "
                 "numbers of one file only. Give an OUTPUT that ends in .parquet, which has the file of each "
-                "line too."
+                "line too, or embed the files one by one."
             )
 
     def _format(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> OutputFormat:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Optional
 
 from allennlp.models.archival import archive_model
-from tqdm import tqdm
 
 from elmo_plugin.compat.training_process import (
     SECONDS_BETWEEN_POLLS,
@@ -18,6 +17,7 @@ from elmo_plugin.compat.training_process import (
     train_command,
 )
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.progress import progress_bar
 from elmo_plugin.pretraining.export import METRICS_NAME
 from elmo_plugin.pretraining.plan import CONFIG_NAME, RUN_NAME, Plan, write_config
 from elmo_plugin.pretraining.progress import PROGRESS_NAME, last_progress
@@ -81,7 +81,9 @@ def train(folder: Path, plan: Plan) -> None:
     try:
         with (
             _running(folder, RUN_NAME, "--recover" if recovers else "--force") as process,
-            tqdm(total=plan.words, unit=" words", unit_scale=True, desc="training") as progress,
+            progress_bar(
+                None, total=plan.words, unit=" words", unit_scale=True, desc="training"
+            ) as progress,
         ):
             is_running = True
             while is_running:

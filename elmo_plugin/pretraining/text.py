@@ -9,12 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
-from tqdm import tqdm
-
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.bilm.model_files import VOCABULARY_NAME
 from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource, read_sentences
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.progress import progress_bar
 
 # In the folder that `prepare_text` writes.
 TEXT_NAME = "text"
@@ -199,4 +198,4 @@ def _write_train(
 
 
 def _progress(items: Iterable, description: str) -> Iterable:
-    return tqdm(items, description, unit=" sentences", leave=False)
+    return progress_bar(items, description, unit=" sentences", leave=False)

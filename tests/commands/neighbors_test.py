@@ -136,7 +136,7 @@ def test_max_occurrences_takes_a_sample(run: Run) -> None:
     assert len(rows(output)) == 4
 
 
-@pytest.mark.parametrize("layer", ["3", "-2", "top"])
+@pytest.mark.parametrize("layer", ["3", "-2", "top", "²"])
 def test_a_layer_that_is_not_there_is_named(run: Run, layer: str) -> None:
     match = rf"--layer: found {layer}, .*0.* to 2 \(the last layer of this biLM\).*, or average"
     with pytest.raises(ConfigurationError, match=match):
