@@ -25,7 +25,7 @@ from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.interception import change_since_built, eager
 from elmo_plugin.bilm.lstm import ProjectedLSTM, run_directions
 from elmo_plugin.bilm.many_langs import ManyLangsEncoder, read_many_langs
-from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
+from elmo_plugin.bilm.model_files import is_many_langs_file, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions, ManyLangsEncoderOptions
 from elmo_plugin.bilm.steps import LayerInput, RunLayer, State
 from elmo_plugin.bilm.weights import opened_weights, save_model, weights_checksum
@@ -115,7 +115,7 @@ class BiLM(torch.nn.Module):
         contradict each other.
         """
         options_path, weight_path = resolve_model_files(options_file, weight_file)
-        if is_many_langs(weight_path):
+        if is_many_langs_file(weight_path):
             folder = weight_path.parent
             try:
                 return cls.from_state_dict(*read_many_langs(options_path, folder), stateful)
@@ -314,7 +314,7 @@ def run_stack(
     drop: Optional[Callable[[Tensor], Tensor]] = None,
 ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
     """
-    Run all LSTM layers in both directions, skip connections included, which `bilm/program.py` has too.
+    Run all LSTM layers in both directions, skip connections included.
 
     # Parameters
 

@@ -10,7 +10,7 @@ from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.bilm import BiLM, Output, run_batch
 from elmo_plugin.bilm.interception import are_plain, change_since_built, eager, settings_of
 from elmo_plugin.bilm.kept_vectors import SentenceActivations, WordVectors
-from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
+from elmo_plugin.bilm.model_files import is_many_langs_file, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.processor import check_device
 from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
@@ -116,7 +116,7 @@ class FrozenBiLM:
         device = torch.empty(0, device=device).device  # with its index: the current GPU can change
         choose_runner(checked.kernel, checked.precision, device)
         options_path, weight_path = resolve_model_files(options_file, weight_file)
-        if is_many_langs(weight_path):
+        if is_many_langs_file(weight_path):
             return BiLM.from_files(options_path, weight_path).to(device).freeze(**settings)
         options = BiLMOptions.from_file(options_path)
         bilm = BiLM.without_weights(options)

@@ -30,10 +30,11 @@ CHARACTERS_NAME, WORDS_NAME = "char.dic", "word.dic"
 TOKEN_EMBEDDER_NAME, ENCODER_NAME = "token_embedder.pkl", "encoder.pkl"
 MANY_LANGS_NAMES = (CHARACTERS_NAME, WORDS_NAME, TOKEN_EMBEDDER_NAME, ENCODER_NAME)
 
+OPTIONS_NAME, WEIGHTS_NAME = "options.json", "weights.hdf5"
 # The words of a softmax, in the folder of its weights.
 VOCABULARY_NAME = "vocab.txt"
 # Endings of the files in a .zip that are extracted.
-_ENDINGS = (".json", ".hdf5", ".dic", ".pkl", VOCABULARY_NAME)
+ENDINGS = (".json", ".hdf5", ".dic", ".pkl", VOCABULARY_NAME)
 MAX_FILES = 100  # of these, in a zip: each is synced to the disk, which takes milliseconds
 
 
@@ -62,11 +63,11 @@ def resolve_model_files(
             return pretrained_files(str(name))
         if _is_original(name):
             options_file, weight_file = (
-                f"{ORIGINAL_MODEL}options.json",
-                f"{ORIGINAL_MODEL}weights.hdf5",
+                f"{ORIGINAL_MODEL}{OPTIONS_NAME}",
+                f"{ORIGINAL_MODEL}{WEIGHTS_NAME}",
             )
             break
-        return _files_in_folder(Path(name) if Path(name).is_dir() else _extracted(name), name)
+        return _files_in_folder_of(Path(name) if Path(name).is_dir() else _extracted(name), name)
     if options_file is None or weight_file is None:
         raise ConfigurationError(_error_in_names(names))
     return _model_file("options_file", options_file), _model_file("weight_file", weight_file)
@@ -126,13 +127,13 @@ def _is_original(name: FileName) -> bool:
 
 def pretrained_names() -> List[str]:
     """Return the names of the biLMs of this package."""
-    return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob("*/options.json"))
+    return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob(f"*/{OPTIONS_NAME}"))
 
 
 def pretrained_files(name: str) -> Tuple[Path, Path]:
     """Return options and weights of a biLM of this package."""
     folder = PRETRAINED_FOLDER / name
-    return folder / "options.json", folder / "weights.hdf5"
+    return folder / OPTIONS_NAME, folder / WEIGHTS_NAME
 
 
 def task_model_names() -> List[str]:
@@ -236,22 +237,30 @@ def _without_warnings(*names: str) -> Iterator[None]:
             logger.setLevel(level)
 
 
-def is_many_langs(weight_path: Path) -> bool:
-    """Return whether these weights are those of a model of ELMoForManyLangs."""
+def is_many_langs_file(weight_path: Path) -> bool:
+    """Return whether these weights are of ELMoForManyLangs, in its own form."""
     return weight_path.name == ENCODER_NAME
 
 
-def _files_in_folder(folder: Path, name: FileName) -> Tuple[Path, Path]:
-    """Return the options and the weights in a folder, or in one that was extracted from `name`."""
-    usual = folder / "options.json", folder / "weights.hdf5"
+def files_in_folder(folder: Path) -> Optional[Tuple[Path, Path]]:
+    """Return the options and the weights in bilm-tf's form in a folder; `None` if it is not clear which."""
+    usual = folder / OPTIONS_NAME, folder / WEIGHTS_NAME
     if all(path.is_file() for path in usual):
         return usual
-    found = [_visible(folder, pattern) for pattern in ("options*.json", "*.hdf5")]
-    if list(map(len, found)) == [1, 1]:
-        return found[0][0], found[1][0]
+    options, weights = _candidates(folder)
+    return (options[0], weights[0]) if len(options) == len(weights) == 1 else None
+
+
+def _files_in_folder_of(folder: Path, name: FileName) -> Tuple[Path, Path]:
+    """Return the options and the weights in a folder, or in one that was extracted from `name`."""
+    files = files_in_folder(folder)
+    if files is not None:
+        return files
     if any((folder / file).exists() for file in MANY_LANGS_NAMES):
         return folder / "config.json", folder / ENCODER_NAME
-    options, weights = (", ".join(path.name for path in paths) or "none" for paths in found)
+    options, weights = (
+        ", ".join(path.name for path in paths) or "none" for paths in _candidates(folder)
+    )
     is_hidden = str(name) in [*pretrained_names(), ORIGINAL]
     raise ConfigurationError(
         f"{name}: found options*.json: {options}, and *.hdf5: {weights}, expected exactly one of each, as "
@@ -260,8 +269,12 @@ def _files_in_folder(folder: Path, name: FileName) -> Tuple[Path, Path]:
     )
 
 
-def _visible(folder: Path, pattern: str) -> List[Path]:
-    return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
+def _candidates(folder: Path) -> List[List[Path]]:
+    """Return what can be options, and what can be weights; hidden files are not."""
+    return [
+        sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
+        for pattern in ("options*.json", "*.hdf5")
+    ]
 
 
 def _extracted(name: FileName) -> Path:
@@ -269,7 +282,7 @@ def _extracted(name: FileName) -> Path:
     Return the folder of the extracted model files of a `.zip`, without subfolders. It appears in the cache
     complete, with files that are synced to the disk, or not at all.
     """
-    path = local_path("weight_file", name)
+    path = local_path("model", name)
     found = path.stat()
     state = (str(path.resolve()), found.st_size, found.st_mtime_ns)
     folder = cache_folder() / f"bilm-{hashlib.sha256(repr(state).encode()).hexdigest()[:32]}"
@@ -279,7 +292,7 @@ def _extracted(name: FileName) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"weight_file: {name} cannot be extracted into {folder.parent} ({error}). Name a folder in place "
+            f"model: {name} cannot be extracted into {folder.parent} ({error}). Name a folder in place "
             "of ~/.allennlp by the environment variable ALLENNLP_CACHE_ROOT."
         ) from error
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
@@ -288,10 +301,10 @@ def _extracted(name: FileName) -> Path:
         try:
             check_zip(path)
             with zipfile.ZipFile(path) as archive:
-                members = [member for member in archive.namelist() if member.endswith(_ENDINGS)]
+                members = [member for member in archive.namelist() if member.endswith(ENDINGS)]
                 if len(members) > MAX_FILES:
                     raise ConfigurationError(
-                        f"weight_file: {name} has {len(members):,} files ({', '.join(_ENDINGS)}), expected "
+                        f"model: {name} has {len(members):,} files ({', '.join(ENDINGS)}), expected "
                         f"those of one model, at most {MAX_FILES}. Extract it, and give a model's folder."
                     )
                 for member in members:
@@ -306,7 +319,7 @@ def _extracted(name: FileName) -> Path:
         # In damaged and encrypted files zipfile finds errors of nearly every class.
         except Exception as error:
             raise ConfigurationError(
-                f"weight_file: {name} cannot be extracted ({error}), expected a zip with options and "
+                f"model: {name} cannot be extracted ({error}), expected a zip with options and "
                 f"weights. Get another copy of the file, or make room in {folder.parent}."
             ) from error
         try:

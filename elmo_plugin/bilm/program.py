@@ -8,12 +8,12 @@ from typing import Dict, List, Optional, Sequence, Tuple, cast
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.bilm import BiLM
+from elmo_plugin.bilm.bilm import BiLM, run_stack
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import sentence_marks
 from elmo_plugin.bilm.frozen import reason_against_copying
 from elmo_plugin.bilm.lstm import ProjectedLSTM
-from elmo_plugin.bilm.steps import PreparedLayer, State, lstm_step
+from elmo_plugin.bilm.steps import LayerInput, LayerOutput, PreparedLayer, State, lstm_step
 from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName
@@ -111,7 +111,7 @@ class _Program(torch.nn.Module):
             _BothDirections(cast(Sequence[ProjectedLSTM], layers))
             for layers in zip(bilm.forward_layers, bilm.backward_layers)
         )
-        self.use_skip_connections = bilm.options.use_skip_connections
+        self.options = bilm.options
         self.register_buffer("sentence_marks", sentence_marks())  # (2, 50)
         self.sentence_marks: Tensor
 
@@ -128,14 +128,14 @@ class _Program(torch.nn.Module):
         # The indices of reversed sentences; padding remains at the end.
         reverse = torch.where(steps <= end, end - steps, steps).unsqueeze(2)
         reverse = reverse.expand(-1, -1, tokens.size(2))
-        inputs = torch.stack([tokens, tokens.gather(1, reverse)])
+        outputs, _ = run_stack(
+            self.options, list(self.layers), [tokens, tokens.gather(1, reverse)], [words.size(0)]
+        )
         activations = [torch.cat([tokens, tokens], dim=2)]
-        for number, layer in enumerate(self.layers):
-            outputs = layer(inputs)  # (2, batch_size, timesteps + 2, projection_dim)
-            if self.use_skip_connections and number > 0:
-                outputs = outputs + inputs
-            activations.append(torch.cat([outputs[0], outputs[1].gather(1, reverse)], dim=2))
-            inputs = outputs
+        for forward_output, backward_output in outputs:
+            activations.append(
+                torch.cat([forward_output, backward_output.gather(1, reverse)], dim=2)
+            )
         layers = torch.stack(activations, dim=1)[:, :, 1:-1]
         return {
             "activations": torch.where(mask[:, None, :, None], layers, 0.0),
@@ -144,12 +144,14 @@ class _Program(torch.nn.Module):
 
 
 class _BothDirections(torch.nn.Module):
-    """The two LSTMs of a layer, over padded sentences; see `ProjectedLSTM`."""
+    """
+    The two LSTMs of a layer, a `RunLayer` over padded sentences: inputs and outputs are `(batch_size,
+    timesteps, dim)`.
+    """
 
     def __init__(self, layers: Sequence[ProjectedLSTM]) -> None:
         super().__init__()
         tensors = [layer.tensors() for layer in layers]
-        self.cell_size, self.state_dim = layers[0].cell_size, layers[0].projection_dim
         self.options = tensors[0].options
         size = layers[0].input_dim
         self.register_buffer("input_weight", _stacked([one.weight[:, :size].T for one in tensors]))
@@ -162,8 +164,7 @@ class _BothDirections(torch.nn.Module):
         self.bias: Tensor
         self.projection: Optional[Tensor]
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """From `(2, batch_size, timesteps, input_dim)` to `(2, batch_size, timesteps, state_dim)`."""
+    def forward(self, directions: List[LayerInput]) -> List[LayerOutput]:
         # A prototype feature of torch 2.12: the loop is an operator of the program, so that lengths are free.
         from torch._higher_order_ops.scan import scan
 
@@ -180,14 +181,14 @@ class _BothDirections(torch.nn.Module):
             state, cell = lstm_step(layer, gates, *states)
             return (state, cell), state.clone()  # one tensor must not be returned twice
 
+        inputs, states, cells = (
+            torch.stack([getattr(given, name) for given in directions])
+            for name in ("inputs", "state", "cell")
+        )
         # (timesteps, 2, batch_size, 4 * cell_size)
         gates = layer.for_inputs(inputs.permute(2, 0, 1, 3)) + layer.bias
-        zeros = (
-            inputs.new_zeros(2, inputs.size(1), self.state_dim),
-            inputs.new_zeros(2, inputs.size(1), self.cell_size),
-        )
-        _, outputs = scan(step, zeros, gates)
-        return outputs.permute(1, 2, 0, 3)
+        last_states, outputs = scan(step, (states, cells), gates)
+        return list(map(LayerOutput, outputs.permute(1, 2, 0, 3), *last_states))
 
 
 def _stacked(tensors: List[Tensor]) -> Tensor:

@@ -323,8 +323,8 @@ def save_model(
                     array = _as_array(tensor)
                     if not is_finite(array):
                         raise ConfigurationError(
-                            f"{weight_file}: cannot be written, as {path} of the biLM holds NaN or infinite "
-                            "values: its training diverged. Save an earlier state."
+                            f"The biLM cannot be saved: {path} holds NaN or infinite values, as its training "
+                            "diverged. Save an earlier state."
                         )
                     file.create_dataset(path, data=in_type(torch.from_numpy(array), dtype).numpy())
                     checked_file.raise_error()

@@ -13,7 +13,7 @@ from elmo_plugin.bilm import FrozenBiLM
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.model_files import (
     VOCABULARY_NAME,
-    is_many_langs,
+    is_many_langs_file,
     is_pretrained,
     local_path,
     resolve_model_files,
@@ -193,7 +193,7 @@ class SentenceScorer:
         """
         device = checked_device(cuda_device)  # fails before files are read
         options_path, weight_path = resolve_model_files(options_file, weight_file)
-        if softmax_file is None and is_many_langs(weight_path):
+        if softmax_file is None and is_many_langs_file(weight_path):
             raise ConfigurationError(
                 f"{weight_path.parent}: found a model of ELMoForManyLangs, which has vectors but no softmax, "
                 "expected a biLM with the softmax that it was trained with. Take one in bilm-tf's form."

@@ -9,7 +9,14 @@ from allennlp.models import Model
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
-from elmo_plugin.bilm.model_files import VOCABULARY_NAME, is_task_model, resolve_model_files
+from elmo_plugin.bilm.model_files import (
+    OPTIONS_NAME,
+    VOCABULARY_NAME,
+    WEIGHTS_NAME,
+    is_many_langs_file,
+    is_task_model,
+    resolve_model_files,
+)
 from elmo_plugin.bilm.softmax import BIAS, SOFTMAX_GROUP, WEIGHT, ExactSoftmax, softmax_of
 from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.compat.archives import opened_archive
@@ -19,7 +26,7 @@ from elmo_plugin.files.text import FileName
 from elmo_plugin.pretraining.corpus import first_difference, predicted_words
 from elmo_plugin.pretraining.softmax import LMSoftmax
 
-BILM_NAMES = ("options.json", "weights.hdf5", VOCABULARY_NAME)
+BILM_NAMES = (OPTIONS_NAME, WEIGHTS_NAME, VOCABULARY_NAME)
 
 
 class StartingPoint(NamedTuple):
@@ -68,8 +75,8 @@ def start_from_files(
     options_path, weight_path = resolve_model_files(options_file, weight_file)
     bilm = BiLM.from_files(options_path, weight_path)
     name = str(weight_file or options_file)
-    # Models of ELMoForManyLangs are in no HDF5 file, and have no softmax.
-    datasets = {} if bilm.options.is_many_langs else read_group(weight_path, SOFTMAX_GROUP)
+    # In its own form, a model of ELMoForManyLangs has no softmax.
+    datasets = {} if is_many_langs_file(weight_path) else read_group(weight_path, SOFTMAX_GROUP)
     if not datasets:
         return StartingPoint(name, bilm, None, None)
     vocabulary_path = weight_path.with_name(VOCABULARY_NAME)

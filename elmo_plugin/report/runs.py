@@ -29,7 +29,7 @@ from allennlp.common import Params
 from allennlp.common.tqdm import Tqdm
 
 from elmo_plugin.arguments import option
-from elmo_plugin.bilm.model_files import is_pretrained, resolve_model_files
+from elmo_plugin.bilm.model_files import files_in_folder, is_pretrained, pretrained_files
 from elmo_plugin.compat.training_process import (
     failure_reason,
     start_training,
@@ -287,9 +287,9 @@ def _hashed(value: Any, key: str) -> Any:
 def _files_of(value: str) -> Dict[str, Path]:
     """Return the files that a value names, by their paths relative to it."""
     path = Path(os.path.expanduser(value))
-    is_bilm = (path / "options.json").is_file() and any(path.glob("*.hdf5"))
-    if is_bilm or is_pretrained(value):  # without the other files of its training
-        return {file.name: file for file in resolve_model_files(value, None)}
+    of_bilm = pretrained_files(value) if is_pretrained(value) else files_in_folder(path)
+    if of_bilm is not None:  # without the other files of its training
+        return {file.name: file for file in of_bilm}
     value = str(path)
     files: Iterable[Path] = [path]
     if path.is_dir():

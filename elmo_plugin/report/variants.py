@@ -157,11 +157,9 @@ class TaskExperiment(Experiment):
 
     @property
     def bilm(self) -> Optional[str]:
-        """Return the name of the config's biLM, or the folder of its files."""
-        options_file = self.elmo.get("options_file")
-        if options_file is None or self.elmo.get("weight_file") is None:
-            return options_file
-        return str(Path(options_file).parent)
+        """Return the name of the config's biLM; `None` if two files are named."""
+        names = {self.elmo.get(key) for key in ("options_file", "weight_file")} - {None}
+        return names.pop() if len(names) == 1 else None
 
     @classmethod
     def with_elmo(cls, options: TaskOptions) -> "TaskExperiment":

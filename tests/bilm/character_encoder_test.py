@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from elmo_plugin import batch_to_ids
 from elmo_plugin.bilm import character_encoder
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
-from elmo_plugin.bilm.options import CharacterEncoderOptions
+from elmo_plugin.bilm.options import ACTIVATIONS, CharacterEncoderOptions
 from elmo_plugin.bilm.simd.character_encoder import PanelEncoder
 from elmo_plugin.bilm.simd.library import best_unit, unsupported_reason
 from tests.bilm.runners_test import UNITS
@@ -71,7 +71,7 @@ def test_blocks_of_words_are_put_together(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.usefixtures("same_threads_afterwards")
 def test_gradients_in_cpp_are_those_of_torch(
@@ -160,7 +160,7 @@ def test_not_a_number_passes_through_training() -> None:
     assert encoder.convolutions[0].weight.grad.isnan().any()
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_initial_values_are_those_of_bilm_tf(activation: str) -> None:
     # Limits are statistics: standard deviations of at least 3,000 random numbers.
     torch.manual_seed(0)

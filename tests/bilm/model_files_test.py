@@ -206,7 +206,7 @@ def test_a_damaged_zip_is_refused_and_leaves_nothing(
     path = tmp_path / "m.zip"
     make_zip(path, *bilm_files, compression=compression)
     path.write_bytes(change(path.read_bytes()))
-    message = r"weight_file: .*m\.zip cannot be extracted \(.+\), expected a zip with options"
+    message = r"model: .*m\.zip cannot be extracted \(.+\), expected a zip with options"
     with pytest.raises(ConfigurationError, match=message):
         BiLM.from_files(None, str(path))
     cache = tmp_path / "allennlp" / "cache"

@@ -341,12 +341,14 @@ class TestRunFolder:
             folder.check()
 
     @pytest.mark.parametrize("weights", ["weights.hdf5", "others.hdf5"])
+    @pytest.mark.parametrize("options", ["options.json", "options262.json"])
     def test_what_remains_of_the_training_of_a_biLM_may_be_removed(
-        self, path: Path, data: Path, tmp_path: Path, weights: str
+        self, path: Path, data: Path, tmp_path: Path, options: str, weights: str
     ) -> None:
         bilm = tmp_path / "my_elmo"
         shutil.copytree(model_files.PRETRAINED_FOLDER / "elmo_mini", bilm)
         (bilm / "weights.hdf5").rename(bilm / weights)
+        (bilm / "options.json").rename(bilm / options)
         (bilm / "training").mkdir()
         (bilm / "training" / "config.jsonnet").write_text("{}")
         config = self.config_on(data)

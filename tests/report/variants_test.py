@@ -251,3 +251,25 @@ def test_allennlps_own_metric_is_the_loss() -> None:
 def test_a_name_that_files_cannot_have_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="--name: found the name 'a/b'"):
         experiment(CONFIGS / "ner_small.jsonnet", name="a/b")
+
+
+@pytest.mark.parametrize(
+    "files, known",
+    [
+        ({"options_file": "elmo_mini"}, "elmo_mini"),
+        ({"weight_file": "elmo_mini"}, "elmo_mini"),
+        ({"options_file": "elmo_mini", "weight_file": "elmo_mini"}, "elmo_mini"),
+        # Not the folder, which can have other weights.
+        ({"options_file": "own/options.json", "weight_file": "own/tuned.hdf5"}, None),
+    ],
+)
+def test_a_variant_trains_its_own_bilm(files: Dict[str, str], known: Optional[str]) -> None:
+    task = small("ner", {ELMO_KEY: {"options_file": None, "weight_file": None, **files}})
+    assert task.bilm == known
+    for bilm in ("elmo_mini", "own"):
+        run = task.run_of(Variant("other", bilm=bilm), seed=7)
+        elmo = run.config["model"]["text_encoder"]["elmo"]
+        if bilm == known:
+            assert {**files, **elmo} == elmo
+        else:
+            assert (elmo["options_file"], elmo["weight_file"]) == (bilm, None)

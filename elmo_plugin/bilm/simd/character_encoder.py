@@ -45,7 +45,7 @@ class PanelEncoder:
         if isinstance(encoder.projection, Linear):
             self._projection = packed(encoder.projection)
             self._output_dim = encoder.projection.out_features
-        self._uses_tanh = encoder.activation == "tanh"
+        self._uses_tanh = {"relu": False, "tanh": True}[encoder.activation]
         linears = [*self._highways, *([self._projection] if self._projection else [])]
         self._multiplications_per_word = multiplications_per_word(self._convolutions) + sum(
             linear.panels.numel() for linear in linears

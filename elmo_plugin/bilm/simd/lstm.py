@@ -151,12 +151,13 @@ def call_for_layers(
 
 def c_sizes(layer: LSTMTensors) -> Dict[str, float]:
     """Return widths and clips as `CLayer` names them; a clip is infinite where nothing is clipped."""
-    clips = layer.options._asdict()
+    cell_clip, proj_clip = (math.inf if clip is None else clip for clip in layer.options)
     return {
         "input_dim": layer.input_dim,
         "cell_size": layer.cell_size,
         "state_dim": layer.state_dim,
-        **{name: math.inf if clip is None else clip for name, clip in clips.items()},
+        "cell_clip": cell_clip,
+        "proj_clip": proj_clip,
     }
 
 
