@@ -28,6 +28,7 @@ from measurement import (
     num_words,
     read_sentences,
     run_benchmark,
+    running_in,
     spread_note,
     time_in_turns,
 )
@@ -116,7 +117,9 @@ class Contenders:
         elmo = Elmo(
             *self.files, 1, requires_grad, dropout=0.0, precision=precision, kernel=self.kernel
         )
-        return elmo.eval().to(self.device)
+        elmo = elmo.eval().to(self.device)
+        running_in(precision, elmo.frozen_bilm)
+        return elmo
 
     @torch.no_grad()
     def check_representations(self, sentences: List[Sentence]) -> float:

@@ -203,7 +203,18 @@ def frozen_bilm(
     files: Tuple[str, Optional[str]], precision: str, kernel: str = "auto", device: str = "cpu"
 ) -> FrozenBiLM:
     """Return what runs frozen inference: from character ids to `activations` and `mask`."""
-    return FrozenBiLM.from_files(*files, device=device, precision=precision, kernel=kernel)
+    bilm = FrozenBiLM.from_files(*files, device=device, precision=precision, kernel=kernel)
+    return running_in(precision, bilm)
+
+
+def running_in(precision: str, bilm: FrozenBiLM) -> FrozenBiLM:
+    """Return a biLM. Raise `ConfigurationError` if it runs in another precision than it was asked for."""
+    if bilm.precision != precision:
+        raise ConfigurationError(
+            f"--precisions: found {precision}, but the biLM runs in {bilm.precision}, which is faster here. "
+            "Leave it out, or give --kernel reference."
+        )
+    return bilm
 
 
 def frozen_bilms(settings: argparse.Namespace) -> Tuple[BiLMOptions, Dict[str, FrozenBiLM]]:

@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
+import torch
 from measurement import Table, bilm_title, float32_files, run_benchmark
 
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.errors import ConfigurationError
 
-BYTES_OF_A_WEIGHT = {"float32": 4, "bfloat16": 2, "int8": 1}
 STATUS = Path("/proc/self/status")
 
 
@@ -65,7 +65,7 @@ def memory_row(arguments: List[str], num_processes: int) -> Dict[str, Any]:
         results.append(json.loads(process.stdout.splitlines()[-1]))
     median = {key: statistics.median(result[key] for result in results) for key in results[0]}
     precision = arguments[2]
-    weights = median["num_weights"] * BYTES_OF_A_WEIGHT[precision] / 2**20
+    weights = median["num_weights"] * getattr(torch, precision).itemsize / 2**20
     return {
         "precision": precision,
         "weights, MiB": round(weights, 1),

@@ -527,6 +527,11 @@ class TestChoice:
         # Whatever the machine: another processor has no such unit.
         for runner in (SIMDRunner, TritonRunner):
             monkeypatch.setattr(runner, "unsupported_reason", lambda *arguments: "it is not here")
+        # A GPU has products of bfloat16, but the reference kernel gains nothing by them.
+        assert choose_runner("auto", "bfloat16", torch.device("cuda")) == (
+            ReferenceRunner,
+            "float32",
+        )
         for _ in range(2):
             assert choose_runner("auto", "int8", CPU) == (ReferenceRunner, "float32")
         assert caplog.text.count("precision is 'int8', but float32 is faster on this cpu") == 1
