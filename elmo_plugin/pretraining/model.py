@@ -276,6 +276,12 @@ class BiLMTrainingModel(Model):
         is_frozen = self.training and self._num_training_batches < self.softmax_first
         self._num_training_batches += int(self.training)
         if not row_lengths.any():  # a worker that waits for the others
+            if self.training and self.softmax.exchanged_parameters:
+                # Else the others would wait for its rows.
+                raise ConfigurationError(
+                    "softmax.sparse_gradients is true, and a worker has a batch without words, which has no "
+                    "such gradient. Set data_loader.shuffle to true, or sparse_gradients to false."
+                )
             return {"loss": _zero(self)}
         packing = Packing.from_lengths(row_lengths, forward_targets.size(1))
         states = None if lengths is None else self._states_for(len(row_lengths))

@@ -1,5 +1,6 @@
 import copy
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from elmo_plugin.pretraining import (
     BiLMTrainingModel,
     FullSoftmax,
     LMWordVocabulary,
+    SampledSoftmax,
     StreamDataLoader,
 )
 from elmo_plugin.pretraining.model import BiLMPerplexity
@@ -158,11 +160,16 @@ def test_every_held_out_prediction_counts_for_any_number_of_rows(rows: int) -> N
 def test_a_batch_without_words_changes_nothing(is_training: bool) -> None:
     model = build().train(is_training)
     empty = {name: value[:, :0] for name, value in windows(1)[0].items() if name in TENSORS}
-    loss = model(**empty, lengths=[0, 0, 0])["loss"]
+    empty["lengths"] = [0, 0, 0]
+    loss = model(**empty)["loss"]
     assert loss.item() == 0
     assert model.get_metrics() == {}
     loss.backward()  # of every parameter, as DistributedDataParallel expects
     assert all(parameter.grad is not None for parameter in model.parameters())
+    model.softmax = SampledSoftmax(NUM_WORDS, OPTIONS.projection_dim, 5, sparse_gradients=True)
+    refused = pytest.raises(ConfigurationError, match=r"a batch without words.*sparse_gradients to")
+    with refused if is_training else nullcontext():
+        model(**empty)
 
 
 def test_sums_of_workers_come_back_from_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
