@@ -8,6 +8,7 @@ import pytest
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
 from elmo_plugin.commands import export
 from elmo_plugin.commands.main import main
+from tests.commands.conftest import error_of_command
 
 
 def test_the_name_of_a_program_says_the_format(
@@ -22,9 +23,8 @@ def test_the_name_of_a_program_says_the_format(
     assert (file, bilm.get_output_dim(), bilm.is_frozen) == (str(output), 256, True)
 
     output.touch()
-    with pytest.raises(SystemExit, match="2"):
-        main(["export", "--model", "elmo_mini", str(output)])
-    assert "mini.pt2 exists, expected a new path" in capsys.readouterr().err
+    error = error_of_command(["export", "--model", "elmo_mini", str(output)], capsys)
+    assert "mini.pt2 exists, expected a new path" in error
     options, weights = (
         str(PRETRAINED_FOLDER / "elmo_mini" / name) for name in ("options.json", "weights.hdf5")
     )

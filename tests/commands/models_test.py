@@ -11,6 +11,7 @@ from allennlp.common import Params
 from elmo_plugin.bilm.model_files import ORIGINAL, ORIGINAL_MODEL, PRETRAINED_FOLDER
 from elmo_plugin.commands import models
 from elmo_plugin.commands.main import main
+from tests.commands.conftest import error_of_command
 
 
 def test_the_models_of_the_package(capsys: Any) -> None:
@@ -47,9 +48,8 @@ def test_a_name_shows_the_folder_and_the_card(capsys: Any) -> None:
     assert card == (PRETRAINED_FOLDER / "elmo_mini" / "README.md").read_text(encoding="utf-8")
     main(["models", "original"])
     assert capsys.readouterr().out.splitlines()[1] == f"{ORIGINAL_MODEL}options.json"
-    with pytest.raises(SystemExit, match="2"):
-        main(["models", "elmo_tset"])
-    assert "elmo_tset: no such model, expected one of elmo_coref_small, " in capsys.readouterr().err
+    error = error_of_command(["models", "elmo_tset"], capsys)
+    assert "elmo_tset: no such model, expected one of elmo_coref_small, " in error
 
 
 @pytest.mark.parametrize(

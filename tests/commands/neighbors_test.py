@@ -9,7 +9,6 @@ import pytest
 
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.commands.main import main
-from elmo_plugin.commands.neighbors import NeighborsOptions
 from elmo_plugin.embedding.layers import POOLS, cosine_similarities
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import DOCUMENTED_ACCURACY
@@ -122,11 +121,6 @@ def test_top_and_ignore_case(run: Run) -> None:
     output = run("--sentence", "A PLAY", "--ignore-case")
     assert "**PLAY**" in output
     assert "line 5       **Play** on" in output
-
-
-def test_case_of_whole_sentences_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="--ignore-case is given without --word"):
-        NeighborsOptions(text="in.txt", sentence=["a"], pool="mean", ignore_case=True)
 
 
 def test_max_occurrences_takes_a_sample(run: Run) -> None:

@@ -23,6 +23,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.pretraining import command, process
 from elmo_plugin.pretraining.progress import last_progress
+from tests.commands.conftest import error_of_command
 from tests.conftest import FIXTURES, REPOSITORY
 
 TEXT = str(FIXTURES / "lm" / "train-*.txt")
@@ -56,10 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def error_of(words: str, capsys: Any, status: int = 2) -> str:
-    with pytest.raises(SystemExit) as caught:
-        main(["pretrain", *words.split()])
-    assert caught.value.code == status
-    return capsys.readouterr().err
+    return error_of_command(["pretrain", *words.split()], capsys, status)
 
 
 @pytest.mark.parametrize(
@@ -94,28 +92,34 @@ def test_mistakes_are_one_line_before_anything_is_trained(
     assert "exists" not in error_of(words, capsys)
 
 
-def test_another_folder_is_not_written_into(folder: Path, capsys: Any) -> None:
-    (folder / "out").mkdir()
-    (folder / "out" / "mine.txt").write_text("mine")
-    assert "out exists, expected a new folder" in error_of(f"{TEXT} out", capsys)
-    assert [path.name for path in (folder / "out").iterdir()] == ["mine.txt"]
-
-
-def test_files_of_other_programs_are_not_removed(folder: Path, capsys: Any) -> None:
-    (folder / "out" / "training").mkdir(parents=True)
-    (folder / "out" / "training" / "mine.txt").write_text("mine")
-    error = error_of(f"{TEXT} out --overwrite", capsys)
-    assert "OUTPUT: out/training was not written by this command, so it is not replaced" in error
-    assert [path.name for path in (folder / "out" / "training").iterdir()] == ["mine.txt"]
-
-
-def test_a_model_of_another_program_is_not_replaced(folder: Path, capsys: Any) -> None:
-    (folder / "out").mkdir()
-    (folder / "out" / "README.md").write_text("mine")
-    for option in ("", " --overwrite"):
-        error = error_of(f"{TEXT} out{option}", capsys)
-        assert "OUTPUT: out has README.md, but no training/made_by_elmo_pretrain" in error
-    assert [path.name for path in (folder / "out").iterdir()] == ["README.md"]
+@pytest.mark.parametrize(
+    "file, words, message",
+    [
+        ("out/mine.txt", f"{TEXT} out", "OUTPUT: out exists, expected a new folder"),
+        (
+            "out/training/mine.txt",
+            f"{TEXT} out --overwrite",
+            "out/training was not written by this",
+        ),
+        (
+            "out/README.md",
+            f"{TEXT} out",
+            "out has README.md, but no training/made_by_elmo_pretrain",
+        ),
+        ("out/README.md", f"{TEXT} out --overwrite", "out has README.md, but no training/made"),
+        # The training of a finished model may have been removed, as the documentation suggests.
+        ("out/weights.hdf5", f"{TEXT} out --resume", "out has weights.hdf5, but no training/made"),
+        ("out/text.txt", "out out", "OUTPUT: out is the folder of the text, expected another"),
+        ("out/text.txt", "./out/ out --overwrite", "OUTPUT: out is the folder of the text, exp"),
+    ],
+)
+def test_files_that_this_command_did_not_write_are_not_replaced(
+    file: str, words: str, message: str, capsys: Any
+) -> None:
+    Path(file).parent.mkdir(parents=True)
+    Path(file).write_text("mine\n")
+    assert message in error_of(words, capsys)
+    assert [str(path) for path in Path("out").rglob("*") if path.is_file()] == [file]
 
 
 def test_an_argument_that_is_the_default_is_the_same_as_none() -> None:
@@ -128,15 +132,6 @@ def test_shown_words_are_those_of_several_sentences() -> None:
     assert command._shown_words(sentences) == ["river"]
     # The same sentence again is not another one.
     assert command._shown_words([["a", "bank"]] * 3) == []
-
-
-def test_the_folder_of_the_text_is_not_the_output(folder: Path, capsys: Any) -> None:
-    (folder / "corpus").mkdir()
-    (folder / "corpus" / "text.txt").write_text("a b\n")
-    for arguments in ("corpus corpus", "./corpus/ corpus --overwrite"):
-        error = error_of(arguments, capsys)
-        assert "OUTPUT: corpus is the folder of the text, expected another folder" in error
-    assert [path.name for path in (folder / "corpus").iterdir()] == ["text.txt"]
 
 
 def test_a_wrong_size_is_an_error_before_the_text_is_read(folder: Path, capsys: Any) -> None:
@@ -193,13 +188,6 @@ def test_mistakes_remove_no_earlier_training(
     Path("damaged.txt").write_bytes(b"\xff\n")
     assert message in error_of(words, capsys)
     assert (training / "plan.json").exists() and (training / "run" / "metrics.json").exists()
-
-
-def test_resume_replaces_no_finished_model(folder: Path, capsys: Any) -> None:
-    """Its training may have been removed, as the documentation suggests."""
-    (folder / "out").mkdir()
-    (folder / "out" / "weights.hdf5").write_text("finished")
-    assert "out has weights.hdf5, but no training/made" in error_of(f"{TEXT} out --resume", capsys)
 
 
 def test_a_training_of_another_process_is_not_overwritten(folder: Path, capsys: Any) -> None:

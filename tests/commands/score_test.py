@@ -2,7 +2,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 
@@ -105,32 +105,24 @@ def test_json_lines_on_standard_output_are_nothing_else(run: Run) -> None:
     assert "2 sentences, 2 words, " in errors
 
 
-class TestBest:
-    def test_the_words_for_each_blank_come_with_their_probabilities(
-        self, run: Run, scorer: SentenceScorer
-    ) -> None:
-        Path("blanks.txt").write_text("It was ___ .\n___ said it\n")
-        output, _ = run("--best", "3", source="blanks.txt")
-        header, *lines = output.splitlines()
-        assert header.split() == ["probability", "forward", "backward", "word"]
-        assert [lines[0], lines[4]] == ["It was ___ .", "___ said it"]
-        for line, word in zip(lines[1:4], scorer.best_words(["It", "was", "___", "."], 3)):
-            expected = f"{word.probability:.4f} {word.forward:.2f} {word.backward:.2f} {word.word}"
-            assert line.split() == expected.split()
-        assert len(lines) == 8
-
-    def test_a_line_without_a_blank_is_named_and_nothing_is_written(self, run: Run) -> None:
-        with pytest.raises(
-            ConfigurationError, match=r"in\.txt, line 1: found 0 blanks, expected one"
-        ):
-            run("--best", "2", "--output", "best.jsonl")
-        assert os.listdir() == ["in.txt"]
+def test_the_best_words_for_each_blank_come_with_their_probabilities(
+    run: Run, scorer: SentenceScorer
+) -> None:
+    Path("blanks.txt").write_text("It was ___ .\n___ said it\n")
+    output, _ = run("--best", "3", source="blanks.txt")
+    header, *lines = output.splitlines()
+    assert header.split() == ["probability", "forward", "backward", "word"]
+    assert [lines[0], lines[4]] == ["It was ___ .", "___ said it"]
+    for line, word in zip(lines[1:4], scorer.best_words(["It", "was", "___", "."], 3)):
+        expected = f"{word.probability:.4f} {word.forward:.2f} {word.backward:.2f} {word.word}"
+        assert line.split() == expected.split()
+    assert len(lines) == 8
 
 
-@pytest.mark.parametrize("output", [(), ("--output", "-")])
-def test_without_a_file_there_is_nothing_to_replace(run: Run, output: Sequence[str]) -> None:
-    with pytest.raises(ConfigurationError, match="--overwrite is given without --output FILE"):
-        run("--overwrite", *output)
+def test_a_line_without_a_blank_is_named_and_nothing_is_written(run: Run) -> None:
+    with pytest.raises(ConfigurationError, match=r"in\.txt, line 1: found 0 blanks, expected one"):
+        run("--best", "2", "--output", "best.jsonl")
+    assert os.listdir() == ["in.txt"]
 
 
 def test_an_invalid_sentence_leaves_the_previous_output(run: Run) -> None:
