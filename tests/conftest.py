@@ -261,6 +261,14 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "[12].txt*"
 
 
+def write_parquet(path: Union[str, Path], row_group_size: Any = None, **columns: Any) -> Path:
+    """Write columns to a Parquet file; skip the test without pyarrow."""
+    pyarrow = pytest.importorskip("pyarrow", reason="elmo_plugin[parquet] is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")
+    parquet.write_table(pyarrow.table(columns), path, row_group_size=row_group_size)
+    return Path(path)
+
+
 def vocabulary_words(path: Union[str, Path] = "vocab.txt") -> List[str]:
     """Return the words of a vocabulary, without the special ones."""
     words = LMVocabulary.from_file(path).words

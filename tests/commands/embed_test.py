@@ -2,12 +2,10 @@
 
 import errno
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
-import h5py
 import numpy
 import pytest
 import torch
@@ -18,15 +16,12 @@ from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_accurate
 from tests.conftest import BiLMFiles as TinyBiLMFiles
+from tests.embedding.formats_test import hdf5_datasets
+from tests.embedding.run_test import fails_at
 
 LINES = ["The naïve cat .", "Hi", "a b a", "Hi"]
 
 Run = Callable[..., Dict[str, Any]]
-
-
-def read(path: str = "out.hdf5") -> Dict[str, Any]:
-    with h5py.File(path) as file:
-        return {key: file[key][...] for key in file}
 
 
 @pytest.fixture
@@ -37,7 +32,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         words = ["allennlp", "elmo", "in.txt", output, "--debug", *arguments]
         monkeypatch.setattr(sys, "argv", words)
         main()
-        return read() if output == "out.hdf5" else {}
+        return hdf5_datasets(output) if output == "out.hdf5" else {}
 
     return run
 
@@ -123,10 +118,7 @@ class TestFurtherFlags:
 def test_a_full_disk_is_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    def full(handle: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
+    fails_at(monkeypatch, 1, errno.ENOSPC)
     arguments = ["in.txt", "out.hdf5", "--top", "--model", "elmo_mini"]
     monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", *arguments])
     with pytest.raises(SystemExit, match="2"):
@@ -155,8 +147,8 @@ def test_the_class_writes_the_same_file(run: Run, bilm_files: TinyBiLMFiles) -> 
     with open("in.txt", "rb") as file:
         ElmoEmbedder(*bilm_files).embed_file(file, "class.hdf5", output_format="average")
         assert not file.closed
-    datasets = read("class.hdf5")
+    datasets = hdf5_datasets("class.hdf5")
     assert datasets.keys() == expected.keys()
     assert all((datasets[key] == expected[key]).all() for key in expected)
     ElmoEmbedder(*bilm_files).embed_file("in.txt", "class.hdf5", forget_sentences=True)
-    assert "sentence_to_index" not in read("class.hdf5")
+    assert "sentence_to_index" not in hdf5_datasets("class.hdf5")

@@ -99,20 +99,15 @@ print({{"torch", "allennlp"}} & set(sys.modules))
     ids=["quota", "chosen", "no_quota"],
 )
 def test_torch_takes_as_many_threads_as_a_quota_allows(
-    chosen: Optional[str],
-    usable: int,
-    expected: Optional[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
+    chosen: Optional[str], usable: int, expected: Optional[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(main_module, "affinity_cpus", lambda: 4)
     monkeypatch.setattr(main_module, "usable_cpus", lambda: usable)
-    environment = {**os.environ, **({"OMP_NUM_THREADS": chosen} if chosen else {})}
+    monkeypatch.setenv("OMP_NUM_THREADS", chosen or "")
     if chosen is None:
-        environment.pop("OMP_NUM_THREADS", None)
-    monkeypatch.setattr(os, "environ", environment)
+        monkeypatch.delenv("OMP_NUM_THREADS")
     main(["models"])
-    assert environment.get("OMP_NUM_THREADS") == expected
+    assert os.environ.get("OMP_NUM_THREADS") == expected
 
 
 def test_the_version(capsys: Any) -> None:
@@ -368,19 +363,13 @@ class TestErrors:
         assert process.stderr == ""
 
     @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-    def test_a_full_disk_behind_standard_output_is_one_line(self) -> None:
-        # Buffered, as by default.
-        environment = {
-            name: value for name, value in os.environ.items() if "UNBUFFERED" not in name
-        }
+    def test_a_full_disk_behind_standard_output_is_one_line(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # as by default
+        command = [sys.executable, "-m", "elmo_plugin", "models"]
         with open("/dev/full", "w") as full:
-            process = subprocess.run(
-                [sys.executable, "-m", "elmo_plugin", "models"],
-                stdout=full,
-                stderr=subprocess.PIPE,
-                env=environment,
-                text=True,
-            )
+            process = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
         assert process.stderr == "elmo models: error: No space left on device\n"
         assert process.returncode == 2
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from elmo_plugin.commands.main import main
 from elmo_plugin.commands.vocab import VocabularyOptions, make_vocabulary
 from elmo_plugin.errors import ConfigurationError
-from tests.conftest import vocabulary_words
+from tests.conftest import vocabulary_words, write_parquet
 
 WORDS = st.sampled_from(["a", "b", "日", "ß", "<unk>", "''", "<S>", "<UNK>"])
 
@@ -73,11 +73,7 @@ def test_the_file_equals_that_of_a_slow_count(
 
 
 def test_a_parquet_column_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pyarrow = pytest.importorskip(
-        "pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed"
-    )
-    parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.chdir(tmp_path)
-    parquet.write_table(pyarrow.table({"text": ["a b", "a"], "other": ["c", "d"]}), "in.parquet")
+    write_parquet("in.parquet", text=["a b", "a"], other=["c", "d"])
     main(["vocab", "in.parquet", "--output", "vocab.txt", "--column", "text"])
     assert vocabulary_words(Path("vocab.txt")) == ["a", "b"]

@@ -10,7 +10,6 @@ import h5py
 import numpy
 import pytest
 
-from elmo_plugin.embedding import formats
 from elmo_plugin.embedding.formats import (
     FORMATS,
     HDF5Format,
@@ -21,6 +20,7 @@ from elmo_plugin.embedding.formats import (
 )
 from elmo_plugin.embedding.sentences import Sentence
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import FileName
 
 SENTENCES = [
     Sentence(0, "The naïve 日本語 cat", ["The", "naïve", "日本語", "cat"]),
@@ -44,7 +44,7 @@ def write(
     return format.finish(parts, folder / "product", {**ABOUT, **counts})
 
 
-def hdf5_datasets(product: Path) -> Dict[str, Any]:
+def hdf5_datasets(product: FileName) -> Dict[str, Any]:
     with h5py.File(product) as file:
         return {key: file[key][...] for key in file}
 
@@ -158,16 +158,6 @@ class TestHDF5:
         monkeypatch.setattr(h5py.File, "create_dataset", fail)
         with pytest.raises(ValueError, match="unable to create dataset"):
             write_lines(tmp_path, ["a b"])
-
-    def test_an_index_too_large_for_hdf5_is_an_error(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(formats, "MAX_INDEX_BYTES", 100)
-        lines = [f"a {number}" for number in range(20)]
-        with pytest.raises(ConfigurationError, match=r"at most 100, .*--forget-sentences"):
-            write_lines(tmp_path, lines)
-        path = write_lines(tmp_path, lines, forget_sentences=True)
-        assert hdf5_datasets(path).keys() == {str(number) for number in range(20)}
 
     def test_the_process_lives_on_after_a_failed_write(self, tmp_path: Path) -> None:
         """In a separate process, since HDF5 crashes it if a plain file fails."""

@@ -8,9 +8,9 @@ import os
 import shutil
 import sys
 import weakref
-from collections import namedtuple
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterator, List
 
 import h5py
@@ -30,7 +30,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.fail_safe import FailSafeFile
 from tests.closeness import assert_accurate
 from tests.commands.conftest import folder
-from tests.conftest import BiLMFiles
+from tests.conftest import BiLMFiles, write_parquet
 
 __all__ = ["folder"]  # a fixture
 
@@ -233,14 +233,13 @@ class TestBadInput:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        usage = namedtuple("usage", "free")
         needed = NUM_TOKENS * 3 * 12 * 4 * 2  # parts and what is made of them
-        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(needed - 1))
+        error, message = ConfigurationError, r"out needs at least .* are free.*--top"
         if format == "parquet":  # compressed parts, which are the output: it may still fit
-            monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(needed // 2 - 1))
+            needed //= 2
             error, message = AssertionError, "work was started"
-        else:
-            error, message = ConfigurationError, r"out needs at least .* are free.*--top"
+        usage = SimpleNamespace(free=needed - 1)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
         with pytest.raises(error, match=message):
             embed(unused, format)
         assert ("may still fit" in caplog.text) == (format == "parquet")
@@ -257,11 +256,9 @@ class TestBadInput:
     ) -> None:
         left = Path("out.partial", "product")
         make(left)
-
-        def usage(path: str) -> Any:
-            return namedtuple("usage", "free")(0 if left.exists() else 10**9)
-
-        monkeypatch.setattr(shutil, "disk_usage", usage)
+        monkeypatch.setattr(
+            shutil, "disk_usage", lambda path: SimpleNamespace(free=0 if left.exists() else 10**9)
+        )
         assert embed(embedder, resume=True).num_sentences == len(LINES)
 
     @pytest.mark.parametrize(
@@ -288,19 +285,7 @@ def test_a_vector_beyond_float16_is_an_error(embedder: Any, folder: Path) -> Non
     assert os.listdir() == ["in.txt"]
 
 
-def test_an_input_that_changes_during_the_run_is_an_error(bilm: FrozenBiLM, folder: Path) -> None:
-    def change() -> None:
-        Path("in.txt").write_text("a b\n" * 9_999 + "c d\n")
-
-    Path("in.txt").write_text("a b\n" * 10_000)  # longer than what is read ahead
-    with pytest.raises(
-        ConfigurationError, match=r"in\.txt: was changed during the run: the 10,000"
-    ):
-        embed(QuickEmbedder(bilm, change), "npy", sentences_per_part=5_000)
-    assert not os.path.exists("out")
-
-
-def test_of_a_changed_file_no_part_is_kept_and_of_others_all_are(
+def test_of_a_file_that_changes_during_the_run_no_part_is_kept_and_of_others_all_are(
     bilm: FrozenBiLM, folder: Path
 ) -> None:
     pytest.importorskip("pyarrow")
@@ -309,10 +294,12 @@ def test_of_a_changed_file_no_part_is_kept_and_of_others_all_are(
         Path("b.txt").write_text("a b\n" * 9_999 + "c d\n")
 
     for name in ("a.txt", "b.txt"):
-        Path(name).write_text("a b\n" * 10_000)
+        Path(name).write_text("a b\n" * 10_000)  # longer than what is read ahead
     files, options = ["a.txt", "b.txt"], {"sentences_per_part": 5_000}
-    with pytest.raises(ConfigurationError, match=r"b\.txt: was changed .*Give --resume"):
+    match = r"^b\.txt: was changed during the run: the 10,000 .*Give --resume"
+    with pytest.raises(ConfigurationError, match=match):
         embed(QuickEmbedder(bilm, change), "parquet", source=files, **options)
+    assert not os.path.exists("out")
     embedder = QuickEmbedder(bilm)
     embed(embedder, "parquet", source=files, resume=True, **options)
     assert len(embedder.embedded) == 10_000 and embedder.embedded[-1] == ["c", "d"]
@@ -630,7 +617,9 @@ class TestResume:
     ) -> None:
         with monkeypatch.context() as patch:
             patch.setattr("elmo_plugin.embedding.formats.MAX_INDEX_BYTES", 10)
-            with pytest.raises(ConfigurationError, match=r"--forget-sentences .*with --resume"):
+            with pytest.raises(
+                ConfigurationError, match=r"at most 10, .*--forget-sentences .*with --resume"
+            ):
                 embed(embedder)
             embedder.embedded.clear()
             embed(embedder, resume=True, forget_sentences=True)
@@ -683,16 +672,10 @@ class TestResume:
     def test_tokens_of_other_boundaries_are_another_input(
         self, embedder: QuickEmbedder, folder: Path
     ) -> None:
-        pyarrow = pytest.importorskip("pyarrow")
-        parquet = pytest.importorskip("pyarrow.parquet")
-
-        def write(*tokens: str) -> None:
-            parquet.write_table(pyarrow.table({"sentence": [list(tokens)]}), "in.parquet")
-
-        write("New York", "City")
+        write_parquet("in.parquet", sentence=[["New York", "City"]])
         embed(embedder, source="in.parquet")
         embed(embedder, source="in.parquet", resume=True)
-        write("New", "York City")
+        write_parquet("in.parquet", sentence=[["New", "York City"]])
         with pytest.raises(ConfigurationError, match="is complete, and was made from another inp"):
             embed(embedder, source="in.parquet", resume=True)
 

@@ -232,8 +232,3 @@ class TestFiles:
         softmax = ExactSoftmax(torch.zeros(len(VOCABULARY), 5), torch.zeros(len(VOCABULARY)))
         with pytest.raises(ConfigurationError, match=r"states of width 5, expected .* 6"):
             SentenceScorer(BiLM(TINY_OPTIONS).freeze(), softmax, VOCABULARY)
-
-    def test_arguments_reach_the_bilm(self, model_folder: Path) -> None:
-        scorer = SentenceScorer.from_files(model_folder, precision="bfloat16", kernel="reference")
-        bilm = scorer._embedder.elmo_bilm
-        assert (bilm.precision, bilm.kernel) == ("bfloat16", "reference")

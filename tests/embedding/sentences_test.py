@@ -1,4 +1,5 @@
 import codecs
+import functools
 import gzip
 import io
 import os
@@ -7,7 +8,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Union
+from typing import Any, Callable, List, Union
 
 import pytest
 
@@ -15,6 +16,7 @@ from elmo_plugin.embedding import sentences
 from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_sources
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.spacy_rules import SpacyRules
+from tests.conftest import write_parquet
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")
@@ -164,13 +166,7 @@ TEXT = [" The\tcat \u00a0 sat\u3000. ", "日本語 é", "b"]
 @pytest.fixture
 def write_table(tmp_path: Path) -> Callable[..., Path]:
     """Write columns to a Parquet file: `write_table(row_group_size, sentence=values)`."""
-
-    def write(row_group_size: Optional[int] = None, **columns: Any) -> Path:
-        path = tmp_path / "in.parquet"
-        parquet.write_table(pyarrow.table(columns), path, row_group_size=row_group_size)
-        return path
-
-    return write
+    return functools.partial(write_parquet, tmp_path / "in.parquet")
 
 
 class TestParquet:
@@ -241,9 +237,16 @@ class TestBadParquet:
         with pytest.raises(ConfigurationError, match=match):
             sentences_of(write_table(sentence=values), **options)
 
-    def test_a_file_that_cannot_be_read_is_named(self, write_table: Any) -> None:
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            lambda content: content[:-20],
+            lambda content: content.replace(b"sentence", b"sent\xffnce"),  # the name of the column
+        ],
+    )
+    def test_a_file_that_cannot_be_read_is_named(self, write_table: Any, damage: Any) -> None:
         path = write_table(sentence=TEXT)
-        path.write_bytes(path.read_bytes()[:-20])
+        path.write_bytes(damage(path.read_bytes()))
         for name in ("missing.parquet", path):
             match = rf"{Path(name).name}: cannot be read as a Parquet file"
             with pytest.raises(ConfigurationError, match=match):
@@ -254,12 +257,6 @@ class TestBadParquet:
         parquet.write_table(table, tmp_path / "in.parquet")
         with pytest.raises(ConfigurationError, match="has 2 columns 'sentence', expected one"):
             SentenceSource(tmp_path / "in.parquet")
-
-    def test_a_file_with_damaged_names_of_columns_is_an_error(self, write_table: Any) -> None:
-        path = write_table(sentence=TEXT)
-        path.write_bytes(path.read_bytes().replace(b"sentence", b"sent\xffnce"))
-        with pytest.raises(ConfigurationError, match=r"in\.parquet: cannot be read as a Parquet"):
-            SentenceSource(path)
 
     def test_a_file_with_damaged_pages_is_an_error(self, write_table: Any) -> None:
         path = write_table(sentence=[f"word {number}" for number in range(3000)])

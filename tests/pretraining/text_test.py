@@ -16,6 +16,7 @@ from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_s
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import text as text_module
 from elmo_plugin.pretraining.text import HELDOUT_NAME, PreparedText, prepare_text
+from tests.conftest import write_parquet
 
 OPTIONS = InputOptions(skip_blank=True, accept_control_characters=True)
 
@@ -115,8 +116,8 @@ def test_held_out_text_of_ones_own_is_all_that_is_held_out(tmp_path: Path) -> No
     assert (prepared.heldout_sentences, prepared.heldout_words) == (3, 6)
 
 
-def test_text_that_can_be_read_once_and_blank_lines_are_read(tmp_path: Path) -> None:
-    sources = find_sources(io.StringIO("a b\n\nc  d\n" * 10), OPTIONS)
+def test_texts_that_can_be_read_once_are_all_read_without_blank_lines(tmp_path: Path) -> None:
+    sources = find_sources([io.StringIO("a b\n\n" * 10), io.StringIO("c  d\n" * 10)], OPTIONS)
     prepared = prepare_text(sources, [], tmp_path / "out", 1000)
     assert prepared.train_sentences == 19
     assert Counter(train_files(tmp_path)[0]) == {"a b": 10, "c d": 9}
@@ -157,13 +158,6 @@ def test_the_vocabulary_of_another_biLM_is_kept(tmp_path: Path) -> None:
     assert prepared.coverage == 0.5
 
 
-def test_several_pipes_are_all_read(tmp_path: Path) -> None:
-    sources = find_sources([io.StringIO("a b\n" * 10), io.StringIO("c d\n" * 10)], OPTIONS)
-    prepared = prepare_text(sources, [], tmp_path / "out", 1000)
-    assert prepared.train_sentences == 19
-    assert Counter(train_files(tmp_path)[0]) == {"a b": 10, "c d": 9}
-
-
 def test_text_that_can_be_read_once_is_split_once(tmp_path: Path) -> None:
     # spaCy's rules split what they have split again: "I", "'m" into "I", "'", "m".
     options = InputOptions(tokenizer="spacy", skip_blank=True, accept_control_characters=True)
@@ -173,13 +167,9 @@ def test_text_that_can_be_read_once_is_split_once(tmp_path: Path) -> None:
 
 
 def test_tokens_with_white_space_are_counted_as_they_are_read_in_training(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip(
-        "pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed"
-    )
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")
     rows = [["New York", "", "10\u00a0000"], ["two\nlines"]] * 2
-    parquet.write_table(pyarrow.table({"sentence": rows}), tmp_path / "in.parquet")
-    sources = [SentenceSource(tmp_path / "in.parquet", OPTIONS)]
+    path = write_parquet(tmp_path / "in.parquet", sentence=rows)
+    sources = [SentenceSource(path, OPTIONS)]
     prepared = prepare_text(sources, [], tmp_path / "out", 1000)
     assert train_files(tmp_path) == [["New York 10 000", "two lines", "New York 10 000"]]
     assert (prepared.train_sentences, prepared.train_words) == (3, 10)
