@@ -1,6 +1,5 @@
 """The files of a corpus, and the reader."""
 
-import gzip
 from pathlib import Path
 from typing import List
 
@@ -32,24 +31,12 @@ def spelled(*words: str) -> List[List[int]]:
     return batch_to_ids([words])[0].tolist()
 
 
-def test_files_are_plain_or_compressed_and_each_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = "\ufeffIt  rains \t.\n\n \t\n  Łódź\u00a0sleeps . \r\n"
-    (tmp_path / "b.txt").write_text(text, "utf-8")
-    # Control characters are accepted: a large corpus has some.
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress("the \x96duels\nlast line".encode()))
-    files = find_corpus(["*.txt", "*", "b.txt"])
-    assert list(read_sentences(files)) == [
-        ["It", "rains", "."],
-        ["Łódź", "sleeps", "."],
-        ["the", "\x96duels"],
-        ["last", "line"],
-    ]
-
-
-def test_a_corpus_is_read_several_times_and_so_no_pipe() -> None:
+# What else is read: tests/embedding/sentences_test.py.
+def test_a_corpus_is_files_that_may_have_blank_lines_and_control_characters(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("It rains .\n\n \t\nthe \x96duels\n", "utf-8")
+    files = find_corpus([f"{tmp_path}/*"])
+    assert list(read_sentences(files)) == [["It", "rains", "."], ["the", "\x96duels"]]
+    # It is read several times.
     with pytest.raises(ConfigurationError, match="standard input can be read only once"):
         find_corpus("-")
 

@@ -110,12 +110,9 @@ def test_a_recovered_training_has_the_same_weights_and_records(
     assert seconds == sorted(seconds)
 
 
-def test_an_interval_needs_validation_data(tmp_path: Path) -> None:
+def test_an_interval_is_positive_and_needs_validation_data(tmp_path: Path) -> None:
     progress = ProgressCallback(str(tmp_path), validation_interval=5)
     with pytest.raises(ConfigurationError, match="and the config no validation_data_path"):
         progress.on_start(SimpleNamespace(_validation_data_loader=None))
-
-
-def test_an_impossible_interval_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="validation_interval is 0, expected at least 1"):
         ProgressCallback(str(tmp_path), validation_interval=0)

@@ -144,7 +144,6 @@ def asking(**changes: Any) -> Dict[str, Any]:
         ("/api/models/ner/predict/", {}, 404, "Not Found"),
         ("/api/models/no/predict", b"{", 404, "There is no model 'no', expected one of coref, ner"),
         (SQUAD, {"passage": "It rained."}, 422, "the keys 'passage' in the input, expected 'quest"),
-        ("/api/models/no/predict", {}, 404, "There is no model 'no', expected one of co"),
         ("/health", {}, 405, "Method Not Allowed. See /openapi.json."),
     ],
 )
