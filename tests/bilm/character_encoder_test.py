@@ -12,7 +12,8 @@ from elmo_plugin.bilm import character_encoder
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.options import ACTIVATIONS, CharacterEncoderOptions
 from elmo_plugin.bilm.simd.character_encoder import PanelEncoder
-from elmo_plugin.bilm.simd.library import best_unit, unsupported_reason
+from elmo_plugin.bilm.simd.library import best_unit
+from tests.bilm.conftest import skip_without_library
 from tests.bilm.runners_test import UNITS
 from tests.closeness import assert_close
 
@@ -49,8 +50,7 @@ def test_ids_that_no_embedding_has_and_words_shorter_than_a_filter_are_refused(
     words: torch.Tensor, error: Type[Exception]
 ) -> None:
     unit = best_unit()
-    if unit is None:
-        pytest.skip("The C++ library is not compiled for this processor.")
+    skip_without_library(unit)
     encoder = CharacterEncoder(WIDE, OUTPUT_DIM)
     panels = PanelEncoder(encoder, "float32", unit)
     with pytest.raises(
@@ -77,8 +77,7 @@ def test_blocks_of_words_are_put_together(monkeypatch: pytest.MonkeyPatch) -> No
 def test_gradients_in_cpp_are_those_of_torch(
     unit: str, activation: str, num_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if unsupported_reason(unit) is not None:
-        pytest.skip(str(unsupported_reason(unit)))
+    skip_without_library(unit)
     torch.manual_seed(0)
     encoder = CharacterEncoder(
         replace(WIDE, activation=activation, character_embedding_dim=19), OUTPUT_DIM
@@ -106,25 +105,6 @@ def test_gradients_in_cpp_are_those_of_torch(
     for ours, theirs in zip(*results, strict=True):
         # Weights of the loss are of both signs, and so are the terms of gradients.
         assert_close(ours, theirs, terms, scale=max(1.0, float(theirs.abs().max())))
-
-
-class DoubledEmbedding(torch.nn.Embedding):
-    """An adapter: the vectors that it returns are not the rows of its weight."""
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return 2 * super().forward(ids)
-
-
-def test_an_adapter_in_place_of_a_module_is_called() -> None:
-    torch.manual_seed(0)
-    encoder = CharacterEncoder(WIDE, OUTPUT_DIM)
-    words = batch_to_ids([["a", "bb", "ccc"]])[0]
-    weight = encoder.character_embedding.weight.detach().clone()
-    with torch.no_grad():
-        encoder.character_embedding.weight.mul_(2)
-    expected = encoder(words)
-    encoder.character_embedding = DoubledEmbedding.from_pretrained(weight, padding_idx=0)
-    assert_close(encoder(words), expected, TERMS)
 
 
 @pytest.mark.parametrize(

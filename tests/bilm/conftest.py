@@ -1,11 +1,19 @@
-"""The number of threads of torch, and the `triton` kernel on the CPU."""
+"""The number of threads of torch, the libraries in C++, and the `triton` kernel on the CPU."""
 
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 import pytest
 import torch
 
 from elmo_plugin.bilm.runners import triton_runner
+from elmo_plugin.bilm.simd.library import unsupported_reason
+
+
+def skip_without_library(unit: Optional[str]) -> None:
+    """Skip the test where the C++ library of a vector unit does not run."""
+    reason = unsupported_reason(unit)
+    if reason is not None:
+        pytest.skip(reason)
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import pickle
 import random
 import re
 import shutil
-import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict
 
 import pytest
 import torch
@@ -24,10 +24,11 @@ from elmo_plugin.bilm.bilm import Output, run_stack
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.runners import PRECISIONS
-from elmo_plugin.bilm.simd.library import ABI_VERSION
+from elmo_plugin.bilm.simd.library import ABI_VERSION, best_unit
 from elmo_plugin.bilm.steps import LayerOutput
 from elmo_plugin.bilm.weights import WeightFile
 from elmo_plugin.errors import ConfigurationError
+from tests.bilm.conftest import skip_without_library
 from tests.closeness import assert_close
 from tests.conftest import SCALE, SENTENCES, TINY_OPTIONS, BiLMFiles, randomize, terms_of
 
@@ -173,24 +174,17 @@ class TestNothingChangesIt:
 
     def test_threads_share_it(self, make: Make) -> None:
         frozen, expected = make(word_cache_size=7), activations(make())
-        found: List[Tuple[List[int], Tensor]] = []
 
         def read(seed: int) -> None:
             draw = random.Random(seed)
             for _ in range(50):
                 rows = draw.sample(range(len(SENTENCES)), 3)
                 ours = activations(frozen, CHARACTER_IDS[rows], keep_sentences=seed % 2 == 0)
-                found.append((rows, ours))
+                # Of words and sequences in any company.
+                assert_close(ours, expected[:, rows], TERMS, SCALE)
 
-        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(found) == 4 * 50
-        for rows, ours in found:
-            # Of words and sequences in any company.
-            assert_close(ours, expected[:, rows], TERMS, SCALE)
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(read, range(4)))
 
 
 class TestCopies:
@@ -200,15 +194,10 @@ class TestCopies:
         assert copy.copy(frozen) is frozen
 
     @pytest.mark.parametrize("kernel", ["auto", "reference"])
-    def test_a_pickle_gives_the_same(self, kernel: str, make: Make) -> None:
-        frozen = make(kernel=kernel)
-        expected = activations(frozen)
-        assert torch.equal(activations(pickle.loads(pickle.dumps(frozen))), expected)
-
-    @pytest.mark.parametrize("kernel", ["auto", "reference"])
-    def test_what_is_sent_to_a_process_still_runs(self, kernel: str, make: Make) -> None:
+    def test_a_pickle_gives_the_same_and_changes_nothing(self, kernel: str, make: Make) -> None:
         frozen = make(kernel=kernel, word_cache_size=0)
         expected = activations(frozen)
+        assert torch.equal(activations(pickle.loads(pickle.dumps(frozen))), expected)
         # Moves the numbers of tensors into shared memory.
         ForkingPickler.dumps(frozen)
         assert torch.equal(activations(frozen), expected)
@@ -226,10 +215,8 @@ class TestCopies:
     def test_a_pickle_for_another_processor_is_refused(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        frozen = make()
-        if frozen.kernel != "simd":
-            pytest.skip("No library is compiled for a vector unit of this processor.")
-        pickled = pickle.dumps(frozen)
+        skip_without_library(best_unit())
+        pickled = pickle.dumps(make(kernel="simd"))
         monkeypatch.setattr(
             "elmo_plugin.bilm.runners.simd_runner.unsupported_reason", lambda unit: "it is old"
         )
@@ -253,9 +240,8 @@ def test_weights_are_held_once(precision: str, size: int) -> None:
     ]
     num_weights = sum(parameter.numel() for parameter in bilm.parameters())
     num_lowered = sum(matrix.numel() for matrix in matrices)
-    frozen = bilm.requires_grad_(False).freeze(precision=precision, word_cache_size=0)
-    if frozen.kernel != "simd":
-        pytest.skip("No library is compiled for a vector unit of this processor.")
+    skip_without_library(best_unit())
+    frozen = bilm.freeze(precision=precision, kernel="simd", word_cache_size=0)
     # Embeddings, convolutions and biases are float32 in every precision.
     limit = size * num_lowered + 4 * (num_weights - num_lowered)
     # In int8 an output has a scale and a sum of its weights, of inputs and of states.

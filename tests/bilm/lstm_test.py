@@ -12,8 +12,9 @@ from elmo_plugin.bilm import lstm as lstm_module
 from elmo_plugin.bilm import steps
 from elmo_plugin.bilm.batch import Packing
 from elmo_plugin.bilm.lstm import ProjectedLSTM, run_directions
-from elmo_plugin.bilm.simd.library import best_unit, unit_of_modules, unsupported_reason
+from elmo_plugin.bilm.simd.library import best_unit, unit_of_modules
 from elmo_plugin.bilm.steps import LayerInput, LayerOutput
+from tests.bilm.conftest import skip_without_library
 from tests.bilm.runners_test import UNITS
 from tests.closeness import assert_close, largest_difference
 
@@ -99,9 +100,7 @@ def test_in_cpp_results_and_gradients_are_those_of_torchs_operations(
     clips: Tuple[Optional[float], Optional[float]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reason = unsupported_reason(unit)
-    if reason is not None:
-        pytest.skip(reason)
+    skip_without_library(unit)
     torch.manual_seed(1)
     lstms = [ProjectedLSTM(*shape, cell_clip=clip, proj_clip=clip) for clip in clips]
     lengths = [3, 9, 1, 5, 7, 7, 2, 9]
@@ -180,9 +179,7 @@ def test_in_bfloat16_cpp_rounds_what_it_multiplies(
     follows is different; but not with all weights. Equal results of one seed are enough: with another
     rounding, those of no seed would be within the limits of float32.
     """
-    reason = unsupported_reason(unit)
-    if reason is not None:
-        pytest.skip(reason)
+    skip_without_library(unit)
     lengths = [3, 9, 1, 5, 7, 7, 2, 9]
     inputs, packing = packed_inputs(lengths, shape[0])
     for seed in range(NUM_SEEDS):
@@ -212,8 +209,7 @@ def test_in_bfloat16_cpp_rounds_what_it_multiplies(
 
 def test_cpp_runs_float32_on_cpus_and_bfloat16_where_it_multiplies_it() -> None:
     unit = best_unit()
-    if unsupported_reason(unit) is not None:
-        pytest.skip("No library is compiled for a vector unit of this processor.")
+    skip_without_library(unit)
     weight = torch.zeros(1, 1)
     assert unit_of_modules(weight) == unit
     multiplies = unit in ("amx", "avx512_bf16")

@@ -49,36 +49,38 @@ def check(run: Callable[[torch.Tensor], Dict[str, Any]], bilm: BiLM) -> None:
         assert torch.equal(outputs["mask"], mask)
 
 
+def loaded_program(file: Path) -> Callable[[torch.Tensor], Dict[str, Any]]:
+    if file.suffix == ".pt2":
+        return torch.export.load(file).module()
+    session = pytest.importorskip("onnxruntime").InferenceSession(file)
+    names = ["activations", "mask"]
+
+    def run(character_ids: torch.Tensor) -> Dict[str, Any]:
+        arrays = session.run(names, {"character_ids": character_ids.numpy()})
+        return dict(zip(names, map(torch.from_numpy, arrays)))
+
+    return run
+
+
+def skip_without_onnx() -> None:
+    for package in ("onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason="elmo_plugin[onnx] is not installed")
+
+
 @pytest.mark.parametrize("options", [TINY_OPTIONS, OTHER_OPTIONS])
-def test_a_program_of_torch_equals_the_bilm(options: BiLMOptions, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["bilm.pt2", "bilm.onnx"])
+def test_a_program_equals_the_bilm(name: str, options: BiLMOptions, tmp_path: Path) -> None:
+    if name == "bilm.onnx":
+        skip_without_onnx()
     # Moderate weights: the accuracy is absolute.
     bilm = randomize(BiLM(options), scale=0.2)
     before = {name: weight.clone() for name, weight in bilm.state_dict().items()}
-    (tmp_path / "bilm.pt2").write_text("an existing file")
-    export_program(bilm, tmp_path / "bilm.pt2")
+    (tmp_path / name).write_text("an existing file")
+    export_program(bilm, tmp_path / name)
     assert all(parameter.requires_grad for parameter in bilm.parameters())
     assert all(torch.equal(weight, before[name]) for name, weight in bilm.state_dict().items())
-    assert [path.name for path in tmp_path.iterdir()] == ["bilm.pt2"]
-    check(torch.export.load(tmp_path / "bilm.pt2").module(), bilm)
-
-
-@pytest.mark.parametrize("options", [TINY_OPTIONS, OTHER_OPTIONS])
-def test_a_program_of_onnx_equals_the_bilm(options: BiLMOptions, tmp_path: Path) -> None:
-    reason = "the packages of elmo_plugin[onnx] are not installed"
-    pytest.importorskip("onnxscript", reason=reason)
-    onnxruntime = pytest.importorskip("onnxruntime", reason=reason)
-    bilm = randomize(BiLM(options), scale=0.2).requires_grad_(False)
-    export_program(bilm, tmp_path / "bilm.onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["bilm.onnx"]
-    session = onnxruntime.InferenceSession(tmp_path / "bilm.onnx")
-
-    def run(character_ids: torch.Tensor) -> Dict[str, Any]:
-        arrays = session.run(["activations", "mask"], {"character_ids": character_ids.numpy()})
-        return {
-            name: torch.from_numpy(array) for name, array in zip(("activations", "mask"), arrays)
-        }
-
-    check(run, bilm)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    check(loaded_program(tmp_path / name), bilm)
 
 
 def documented_spelling() -> str:
@@ -98,8 +100,7 @@ def test_the_documented_spelling() -> None:
 def test_the_documented_snippet_of_onnx(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("onnxscript", reason="the packages of elmo_plugin[onnx] are not installed")
-    pytest.importorskip("onnxruntime", reason="the packages of elmo_plugin[onnx] are not installed")
+    skip_without_onnx()
     monkeypatch.chdir(tmp_path)
     export_program(BiLM.from_files("elmo_mini"), "elmo_mini.onnx")
     Path("spelling.py").write_text(documented_spelling(), encoding="utf-8")
@@ -111,7 +112,7 @@ def test_the_documented_snippet_of_onnx(
 
 @pytest.mark.slow
 def test_it_runs_without_this_package(tmp_path: Path) -> None:
-    bilm = randomize(BiLM(TINY_OPTIONS)).requires_grad_(False)
+    bilm = randomize(BiLM(TINY_OPTIONS))
     export_program(bilm, tmp_path / "bilm.pt2")
     torch.save([batch_to_ids(batch) for batch in BATCHES], tmp_path / "inputs.pt")
     program = (

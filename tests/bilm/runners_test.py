@@ -25,14 +25,10 @@ from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.bilm.runners.triton_runner import TritonRunner
 from elmo_plugin.bilm.simd import lstm as simd_lstm
 from elmo_plugin.bilm.simd import panels
-from elmo_plugin.bilm.simd.library import (
-    VECTOR_UNITS,
-    best_unit,
-    missing_features,
-    unsupported_reason,
-)
+from elmo_plugin.bilm.simd.library import VECTOR_UNITS, best_unit, missing_features
 from elmo_plugin.bilm.steps import LayerInput, LayerOutput, State
 from elmo_plugin.errors import ConfigurationError
+from tests.bilm.conftest import skip_without_library
 from tests.closeness import assert_close
 
 CPU = torch.device("cpu")
@@ -51,23 +47,16 @@ UNITS = [unit.name for unit in VECTOR_UNITS if missing_features(unit) is not Non
 KERNELS = ["reference", "triton", *UNITS]
 
 
-def skip_without(name: str, precision: str) -> None:
-    reasons = {
-        "reference": ReferenceRunner.unsupported_reason,
-        "triton": TritonRunner.unsupported_reason,
-    }
-    reason = reasons[name](precision, CPU) if name in reasons else unsupported_reason(name)
-    if reason is not None:
-        pytest.skip(f"{name} does not run {precision} here: {reason}.")
-
-
 def prepared(name: str, precision: str, encoder: torch.nn.Module, *layers: ProjectedLSTM) -> Runner:
     """Return a runner of an encoder, forward layers and backward layers."""
-    skip_without(name, precision)
     tensors = [layer.tensors() for layer in layers]
     if name in UNITS:
+        skip_without_library(name)
         return SIMDRunner.prepare(encoder, tensors, precision, name)
     runner = ReferenceRunner if name == "reference" else TritonRunner
+    reason = runner.unsupported_reason(precision, CPU)
+    if reason is not None:
+        pytest.skip(reason)
     return runner.prepare(encoder, tensors, precision)
 
 
@@ -282,8 +271,7 @@ assert child.exitcode == 0, child.exitcode
 
 @pytest.mark.parametrize("limit", ["", "2"], ids=["no_limit", "limit"])
 def test_threads_that_are_limited_or_gone(limit: str) -> None:
-    if unsupported_reason(best_unit()) is not None:
-        pytest.skip("No library is compiled for a vector unit of this processor.")
+    skip_without_library(best_unit())
     environment = {**os.environ, **({"OMP_THREAD_LIMIT": limit} if limit else {})}
     subprocess.run([sys.executable, "-c", THREADS], env=environment, check=True, timeout=120)
 
@@ -518,7 +506,7 @@ class TestChoice:
 
     @pytest.mark.parametrize("precision", PRECISIONS)
     def test_auto_takes_simd_on_cpus_that_have_a_vector_unit(self, precision: str) -> None:
-        skip_without(UNITS[0], precision)
+        skip_without_library(best_unit())
         assert choose_runner("auto", precision, CPU) == (SIMDRunner, precision)
 
     def test_where_a_precision_is_slow_auto_runs_float32_and_says_so_once(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from elmo_plugin import FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import threads
-from elmo_plugin.bilm.simd import library
+from elmo_plugin.bilm.simd.library import best_unit
 from elmo_plugin.bilm.threads import (
     MULTIPLICATIONS_PER_THREAD,
     most_threads,
@@ -17,6 +17,7 @@ from elmo_plugin.bilm.threads import (
     openmp_functions,
     torch_in_one_thread_if_needed,
 )
+from tests.bilm.conftest import skip_without_library
 from tests.conftest import BiLMFiles
 
 
@@ -101,8 +102,8 @@ def test_in_a_crowd_other_threads_of_the_program_keep_theirs() -> None:
 def test_in_a_crowd_a_frozen_bilm_computes_the_same(
     kernel: str, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kernel == "simd" and library.unsupported_reason(library.best_unit()) is not None:
-        pytest.skip("No library is compiled for a vector unit of this processor.")
+    if kernel == "simd":
+        skip_without_library(best_unit())
     frozen = FrozenBiLM.from_files(*bilm_files, kernel=kernel)
     words = batch_to_ids([["A", "cat", "sat"], ["No"]])
     monkeypatch.setattr(threads, "is_crowded", lambda: False)
