@@ -107,15 +107,23 @@ def test_gradients_in_cpp_are_those_of_torch(
         assert_close(ours, theirs, terms, scale=max(1.0, float(theirs.abs().max())))
 
 
+class DoubledEmbedding(torch.nn.Embedding):
+    """The vectors that it returns are not the rows of its weight."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(ids)
+
+
 @pytest.mark.parametrize(
     "module, setting, value",
     [
+        ("character_embedding", "__class__", DoubledEmbedding),
         ("character_embedding", "max_norm", 0.1),
         ("convolutions.1", "dilation", (2,)),
         ("convolutions.1", "stride", (3,)),
     ],
 )
-def test_settings_that_were_changed_count_in_training(
+def test_settings_and_classes_that_were_changed_count_in_training(
     module: str, setting: str, value: Any
 ) -> None:
     torch.manual_seed(0)

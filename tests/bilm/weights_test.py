@@ -56,51 +56,39 @@ def test_load_save_load_is_the_identity(bilm_files: BiLMFiles, tmp_path: Path) -
         assert datasets_again[name].dtype == numpy.float32
 
 
-def replace_dataset(name: str, values: Any) -> Callable[[h5py.File], None]:
-    def change(file: h5py.File) -> None:
-        del file[name]
-        if values is not None:
-            file[name] = values
-
-    return change
-
-
-def set_value(position: tuple, value: float) -> Callable[[h5py.File], None]:
-    def change(file: h5py.File) -> None:
-        file[f"{CELL}/W_0"][position] = value
-
-    return change
+def with_value(position: tuple, value: float) -> numpy.ndarray:
+    weight = numpy.zeros((12, 80))
+    weight[position] = value
+    return weight
 
 
 NOT_FINITE = "holds NaN or infinite values, expected finite"
 
 
 @pytest.mark.parametrize(
-    "change, message",
+    "name, values, message",
     [
-        (replace_dataset(f"{CELL}/B", None), rf"{CELL}/B is missing, expected shape \(80,\)"),
-        (replace_dataset(f"{CELL}/B", numpy.full(80, 1e300)), f"{CELL}/B {NOT_FINITE}"),
+        ("B", None, r"is missing, expected shape \(80,\)"),
+        ("B", numpy.full(80, 1e300), NOT_FINITE),
+        *(("B", numpy.ones(80, kind), "holds values of type ") for kind in ("i1", "?", "c8", "S4")),
         *(
-            (replace_dataset(f"{CELL}/B", numpy.ones(80, kind)), f"{CELL}/B holds values of type ")
-            for kind in ("i1", "?", "c8", "S4")
-        ),
-        *(
-            (set_value(position, value), f"{CELL}/W_0 {NOT_FINITE}")
+            ("W_0", with_value(position, value), NOT_FINITE)
             for position in ((0, 0), (-1, -1))
             for value in (numpy.nan, -numpy.inf)
         ),
     ],
 )
 def test_a_wrong_dataset_is_named(
-    change: Callable[[h5py.File], None],
-    message: str,
-    bilm_files: BiLMFiles,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, values: Any, message: str, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights, "BYTES_PER_PART", 100)
     with h5py.File(bilm_files.weight_file, "a") as file:
-        change(file)
-    with pytest.raises(ConfigurationError, match=rf"weights\.hdf5: dataset {message}"):
+        del file[f"{CELL}/{name}"]
+        if values is not None:
+            file[f"{CELL}/{name}"] = values
+    with pytest.raises(
+        ConfigurationError, match=rf"weights\.hdf5: dataset {CELL}/{name} {message}"
+    ):
         BiLM.from_files(*bilm_files)
 
 

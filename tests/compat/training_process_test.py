@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Tuple
 
 import pytest
 
@@ -35,6 +36,21 @@ def ends_within(seconds: float, process_id: int) -> bool:
     while is_running(process_id) and time.monotonic() < deadline:
         time.sleep(0.1)
     return not is_running(process_id)
+
+
+def start_program(program: str, folder: Path) -> Tuple[subprocess.Popen, int]:
+    """Start a program in Python; return it with the id, which it prints, of a process that it has started."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        text=True,
+        # As a test that runs under nohup would pass it on.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
+    return process, int(process.stdout.readline())
 
 
 def test_a_config_is_a_file_or_an_experiment_of_the_package(
@@ -101,17 +117,7 @@ with sigterm_interrupts():
     finally:
         stop_training([process])
 """
-    parent = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        text=True,
-        # As a test that runs under nohup would pass it on.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
-    )
-    child = int(parent.stdout.readline())  # type: ignore[union-attr]
+    parent, child = start_program(program, tmp_path)
     parent.send_signal(number)
     _, error = parent.communicate()
     if is_left := is_running(child):
@@ -134,14 +140,7 @@ from elmo_plugin.compat.training_process import start_training
 print(start_training([sys.executable, "-c", {child!r}], Path("log")).pid, flush=True)
 time.sleep(100)
 """
-    parent = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        text=True,
-    )
-    number = int(parent.stdout.readline())  # type: ignore[union-attr]
+    parent, number = start_program(program, tmp_path)
     while "waits" not in (tmp_path / "log").read_text():
         assert not ends_within(0.02, number)
     parent.kill()

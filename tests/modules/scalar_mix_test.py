@@ -22,7 +22,6 @@ def layers() -> List[Tensor]:
 def test_values_and_gradients_equal_those_of_allennlp(do_layer_norm: bool, weights: list) -> None:
     ours = ScalarMix(3, do_layer_norm, weights)
     theirs = of_allennlp("modules.ScalarMix")(3, do_layer_norm, weights)
-    theirs.load_state_dict(ours.state_dict())
     for mix in (ours, theirs):
         mix.gamma.data.fill_(1.7)
     inputs = [layer.requires_grad_(True) for layer in layers()]
@@ -42,17 +41,6 @@ def test_values_and_gradients_equal_those_of_allennlp(do_layer_norm: bool, weigh
     for name, parameter in ours.named_parameters():
         their_parameter = theirs.get_parameter(name)
         assert_close(parameter.grad, their_parameter.grad, 2 * terms + 24, scale)
-
-
-def test_initial_weights_are_even_and_gamma_scales() -> None:
-    mix = ScalarMix(3)
-    # The softmax sums three exponentials, and a mix as many layers.
-    assert_close(mix.normalized_weights, torch.full((3,), 1 / 3), terms=3)
-    scale = float(torch.stack(layers()).abs().max())
-    average = torch.stack(layers()).mean(dim=0)
-    assert_close(mix(layers()), average, terms=6, scale=scale)
-    mix.gamma.data.fill_(2.0)
-    assert_close(mix(layers()), 2 * average, terms=6, scale=2 * scale)
 
 
 def test_padding_does_not_change_layer_norm_of_real_tokens() -> None:

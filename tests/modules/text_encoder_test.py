@@ -191,16 +191,15 @@ class TestBadConfig:
                 r"elmo\.dropout is .*, expected a number",
             ),
             ({"placment": "input"}, "ELMo has no argument 'placment'"),
-            (
-                {"num_output_representations": 2},
-                r"elmo\.num_output_representations is in the config",
+            *(
+                ({key: None}, rf"elmo\.{key} is in the config, expected it left out")
+                for key in (
+                    "num_output_representations",
+                    "keep_sentence_boundaries",
+                    "vocab_to_cache",
+                    "module",
+                )
             ),
-            (
-                {"keep_sentence_boundaries": True},
-                r"elmo\.keep_sentence_boundaries is in the config",
-            ),
-            ({"vocab_to_cache": ["a"]}, r"elmo\.vocab_to_cache is in the config, expected it left"),
-            ({"module": None}, r"elmo\.module is in the config, expected it left out"),
         ],
     )
     def test_a_wrong_value_or_key_of_elmo_is_an_error(
