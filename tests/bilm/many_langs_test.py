@@ -291,6 +291,13 @@ def test_weights_of_other_dimensions_and_missing_ones(
     assert_refused(folder, f"{folder}: the weights are not of the sizes and dictionaries", message)
 
 
+def test_weights_that_expand_a_thousandfold_are_refused(folder: Path) -> None:
+    path = folder / "token_embedder.pkl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("weights/data/0", bytes(20_000_000))
+    assert_refused(folder, f"{path}: ", "expand to 20,000,000")
+
+
 @pytest.mark.parametrize("name", ["a" * 300, "\x00", {"a": []}, "../sizes.json", "/sizes.json"])
 def test_sizes_are_read_from_the_folder(name: Any, folder: Path) -> None:
     shutil.move(folder / "sizes.json", folder.parent)
