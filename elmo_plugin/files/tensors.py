@@ -40,6 +40,8 @@ def read_state_dict(path: FileName, advice: str) -> Dict[str, Any]:
     # In damaged files torch finds errors of nearly every class.
     except Exception as error:
         reason = str(error).partition("\n")[0]
+        if "can't allocate memory" in reason:  # of torch, in place of MemoryError
+            raise MemoryError(reason) from error
         raise ConfigurationError(
             f"{path}: cannot be read as weights ({reason}). The file is damaged or of another kind; {advice}"
         ) from error
