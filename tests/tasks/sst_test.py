@@ -14,7 +14,7 @@ from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, num_terms
 TINY_FILE = FIXTURES / "sst" / "tiny" / "train.txt"
 
 TREES = [
-    "(3 (2 A) (3 (3 good) (2 film)))",
+    "(3 (2 A) (3 (3 good) (3 good)))",
     "(2\t(2 Rain) (2 \t (2 falls)(2 .)))",
     "(0 (2 So) (0 awful))",
 ]
@@ -50,8 +50,8 @@ def test_sentences_and_their_labels_are_read():
 def test_short_phrases_can_be_left_out_but_sentences_stay(tmp_path):
     file_path = write(tmp_path, *TREES, "(1 No)")
     assert read(SstReader(min_phrase_length=2), file_path) == [
-        ("A good film", "positive"),
-        ("good film", "positive"),
+        ("A good good", "positive"),
+        ("good good", "positive"),
         ("Rain falls .", "neutral"),
         ("falls .", "neutral"),
         ("So awful", "very_negative"),
@@ -60,23 +60,20 @@ def test_short_phrases_can_be_left_out_but_sentences_stay(tmp_path):
     assert read(SstReader(min_phrase_length=4), file_path) == read(SstReader(), file_path)
 
 
-def test_a_repeated_phrase_is_an_instance_each_time(tmp_path):
-    file_path = write(tmp_path, "(3 (2 (2 so) (2 so)) (3 good))", "(2 so)")
-    phrases = read(SstReader(min_phrase_length=1), file_path)
-    assert phrases.count(("so", "neutral")) == 3
-
-
 def test_two_classes_leave_out_what_is_neutral_and_count_it(tmp_path, caplog):
-    file_path = write(tmp_path, *TREES)
+    file_path = write(tmp_path, *TREES, "(3 good)")
     phrases = read(SstReader(granularity="2-class", min_phrase_length=1), file_path)
+    # A repeated phrase is an instance each time.
     assert phrases == [
-        ("A good film", "positive"),
-        ("good film", "positive"),
+        ("A good good", "positive"),
+        ("good good", "positive"),
+        ("good", "positive"),
         ("good", "positive"),
         ("So awful", "negative"),
         ("awful", "negative"),
+        ("good", "positive"),
     ]
-    assert "8 neutral texts left out (3 records read)" in caplog.text
+    assert "7 neutral texts left out (4 records read)" in caplog.text
 
 
 def test_another_granularity_is_refused():
