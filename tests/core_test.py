@@ -1,12 +1,9 @@
 """The language model, ELMo, the embedder and their commands run without AllenNLP."""
 
-import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
-
-from elmo_plugin.errors import ConfigurationError
 
 # As in an environment that lacks AllenNLP.
 WITHOUT_ALLENNLP = """
@@ -74,10 +71,3 @@ def test_the_core_runs_without_allennlp(tmp_path: Path) -> None:
     (error,) = [line for line in process.stderr.splitlines() if "error: " in line]
     assert error.startswith("elmo embed: error: --mix needs AllenNLP, which ")
     assert error.endswith(advice)
-
-
-def test_our_error_is_a_value_error_with_its_message() -> None:
-    error = pickle.loads(pickle.dumps(ConfigurationError("wrong key")))
-    assert isinstance(error, ValueError)
-    assert str(error) == "wrong key"
-    assert error.args == ("wrong key",)

@@ -1,4 +1,5 @@
 import logging
+import pickle
 
 import pytest
 
@@ -22,10 +23,11 @@ def test_a_message_controls_no_terminal_and_can_be_written() -> None:
     error = ConfigurationError(
         "a.txt, line 2: found 'a\x1b[2J\tb\ud83d\u200b é😀'.\nCorrect the line."
     )
-    assert str(error) == error.message
-    assert error.message == (
-        "a.txt, line 2: found 'a\\x1b[2J\\tb\\ud83d\\u200b é😀'.\nCorrect the line."
-    )
+    expected = "a.txt, line 2: found 'a\\x1b[2J\\tb\\ud83d\\u200b é😀'.\nCorrect the line."
+    # Workers pickle their errors.
+    for found in (error, pickle.loads(pickle.dumps(error))):
+        assert isinstance(found, ValueError)
+        assert str(found) == found.message == expected
 
 
 def test_a_message_is_short_whatever_it_quotes() -> None:
