@@ -124,5 +124,5 @@ def test_the_items_are_those_that_a_run_was_measured_on(
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     config = {"validation_data_path": "dev", "test_data_path": "test", "evaluate_on_test": True}
     counts = item_counts(RunFolder(tmp_path, config), "f1")
-    assert counts is not None and counts.shape == (1, 1, 4)
+    assert counts.shape == (1, 1, 4)
     assert read == [part]

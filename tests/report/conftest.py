@@ -20,7 +20,6 @@ FAILURE = "allennlp.common.checks.ConfigurationError: this run was to fail"
 
 def tables_of(report: Optional[Report]) -> List[SimpleNamespace]:
     """The content of the JSON files that a report wrote, by attribute."""
-    assert report is not None
     return [read_table(path) for path in report.files if path.suffix == ".json"]
 
 

@@ -114,7 +114,6 @@ def test_planned_pairs_without_enough_seeds_or_with_equal_differences_count() ->
     planned = [("b", "a"), ("c", "a"), ("a", "a"), ("d", "a")]
     first, *others = corrected_p_values(scores, planned)
     # t = 2 * sqrt(3), with two degrees of freedom p = 1 - t / sqrt(2 + t ** 2). Four are planned.
-    assert first is not None
     assert_close(first, 4 * (1 - math.sqrt(12 / 14)), terms=100)  # steps of Student's distribution
     # Of equal differences the variance is 0, or that of their roundings.
     assert others == [None, None, None]
