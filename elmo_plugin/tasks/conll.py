@@ -151,8 +151,9 @@ def read_conll_2012(path: FileName) -> Iterator[Conll2012Document]:
         return
     below = glob.iglob(f"{glob.escape(str(local))}/**/*gold_conll*", recursive=True)
     names = [name for name in below if name.endswith(("gold_conll", "gold_conll.gz"))]
-    # Once each, by however many links.
-    files = {os.path.realpath(name): name for name in sorted(names, reverse=True)}
+    # Once each, by however many links: with the shortest of its names, the last of these.
+    names.sort(key=lambda name: (len(name), name), reverse=True)
+    files = {os.path.realpath(name): name for name in names}
     found = sorted(Path(name) for name in files.values() if os.path.isfile(name))
     if not found:
         raise ConfigurationError(

@@ -131,13 +131,13 @@ def test_a_folder_means_all_of_its_files(
     # A link to a folder elsewhere.
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     write_lines(elsewhere / "1.gold_conll", [DOCUMENT[0].replace("000", "004"), *DOCUMENT[1:]])
-    (tmp_path / "elsewhere").symlink_to(elsewhere)
+    (tmp_path / "other").symlink_to(elsewhere)
     paths = [Path(document.unsplit[0].place.file_path) for document in read_conll_2012(tmp_path)]
     assert [str(path.relative_to(tmp_path)) for path in paths] == [
         "a.v4_gold_conll",
         "cnn/1.gold_conll",
-        "elsewhere/1.gold_conll",
         "gold_conll/b.gold_conll.gz",
+        "other/1.gold_conll",
     ]
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigurationError, match="holds no file whose name ends in gold_conll"):
