@@ -26,7 +26,7 @@ from attacks.trials import Attack, Trial, check
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm.model_files import ENDINGS
 from elmo_plugin.compat.archives import opened_archive
-from tests.tasks.task_testing import overfitted_archive
+from tests.tasks.task_testing import TASKS, overfitted_archive
 
 PROMISE = (
     "models of strangers run nothing, write nowhere else, connect to nothing and expand to a limit"
@@ -220,7 +220,7 @@ def tiny_archives(folder: Path) -> Dict[str, Path]:
     """Return archives of models of the six tasks, with ELMo."""
     os.chdir(FIXTURES.parent)  # paths in the experiments are relative to it
     archives = {}
-    for task in ("coref", "ner", "snli", "squad", "srl", "sst"):
+    for task in TASKS:
         (folder / task).mkdir()
         experiment = FIXTURES / task / "tiny" / "experiment_elmo.jsonnet"
         archives[task] = overfitted_archive(experiment, folder / task, 1)

@@ -22,9 +22,9 @@ from elmo_plugin.modules.text_encoder import PLACES_OF
 from tests.closeness import assert_close
 from tests.tasks.task_testing import (
     EXT_VARS,
+    TASKS,
     TINY_BILM,
     TRAINING_CONFIGS,
-    WORD_DIMS,
     experiment_of,
     published_experiment,
     small_experiment,
@@ -49,12 +49,12 @@ def test_a_head_comment_says_whether_it_was_run_and_what_differs_from_the_paper(
     text = (TRAINING_CONFIGS / f"{name}.jsonnet").read_text(encoding="utf-8")
     head = text.partition("local ")[0].replace("\n// ", " ")
     assert ("Not run here." in head) != name.endswith(("_small", "_mini"))
-    if name in WORD_DIMS:
+    if name in TASKS:
         assert "differs from" in head and "see bilm_finetune.jsonnet" in " ".join(head.split())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WORD_DIMS)
+@pytest.mark.parametrize("name", TASKS)
 def test_a_config_trains_for_ten_steps(name: str, tmp_path: Path) -> None:
     """At full width, but with the tiny biLM: the published one is a download."""
     data = experiment_of(name)["train_data_path"]
@@ -88,7 +88,7 @@ def test_distributed_validation_reads_all_data(name: str) -> None:
         (name, variant)
         for name in CONFIGS
         for variant in VARIANTS
-        if variant == "unchanged" or name in WORD_DIMS
+        if variant == "unchanged" or name in TASKS
     ],
 )
 def test_a_config_builds_its_model(name: str, variant: str, tmp_path: Path) -> None:

@@ -14,12 +14,11 @@ from elmo_plugin.report.variants import (
     Variant,
 )
 from tests.conftest import REPOSITORY
-from tests.tasks.task_testing import WORD_DIMS
+from tests.tasks.task_testing import TASKS
 
 WORDS = "model.text_encoder.text_field_embedder.token_embedders.tokens"
 CONFIGS = REPOSITORY / "training_configs"
 TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
-TASKS = sorted(WORD_DIMS)
 # Of each config: where ELMo is, and the L2 of its mix weights.
 PLACEMENT_AND_L2 = {
     "ner": ("input", 0.1),

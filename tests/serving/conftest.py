@@ -9,9 +9,8 @@ pytest.importorskip("fastapi", reason="FastAPI (elmo-plugin[serve]) is not insta
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.serving.answers import ServedModel, WordsInContext
 from elmo_plugin.serving.options import Limits
-from tests.tasks.task_testing import FIXTURES, WORD_DIMS, overfitted_archive
+from tests.tasks.task_testing import FIXTURES, TASKS, overfitted_archive
 
-TASKS = tuple(sorted(WORD_DIMS))
 LIMITS = Limits(max_body=4000, max_tokens=60)
 
 

@@ -26,6 +26,7 @@ from elmo_plugin.tasks.tags import find_tag_fault
 from tests.closeness import assert_close
 from tests.tasks.task_testing import (
     FIXTURES,
+    TASKS,
     TINY_BILM,
     as_tensors,
     build_tiny,
@@ -65,7 +66,6 @@ IGNORED_BY_A_SOFTMAX = {
 
 # Sentences of NER, SRL and SST, premises of SNLI, articles of SQuAD, documents of coreference.
 NUM_ITEMS = {"ner": 8, "srl": 6, "sst": 8, "snli": 4, "squad": 2, "coref": 3}
-TASKS = sorted(path.parent.parent.name for path in FIXTURES.glob("*/tiny/experiment_elmo.jsonnet"))
 
 
 @pytest.fixture(scope="module", params=TASKS)

@@ -17,11 +17,12 @@ from tests.conftest import FIXTURES
 
 TINY_BILM = [str(FIXTURES / "bilm" / "tiny" / name) for name in ("options.json", "weights.hdf5")]
 TRAINING_CONFIGS = FIXTURES.parent / "training_configs"
+TASKS = sorted(path.parent.parent.name for path in FIXTURES.glob("*/tiny/experiment_elmo.jsonnet"))
 # Width of the word vectors that a task's configs expect.
 WORD_DIMS = {"ner": 50, "srl": 100, "sst": 300, "snli": 300, "squad": 300, "coref": 300}
 # The external variables that the head comments of the configs name.
 EXT_VARS = {
-    **{f"{task.upper()}_DATA": "data" for task in WORD_DIMS},
+    **{f"{task.upper()}_DATA": "data" for task in TASKS},
     "WORD_VECTORS": "vectors.txt",
     "ELMO": str(FIXTURES / "bilm" / "tiny"),
     "LM_TRAIN": "data",
