@@ -148,7 +148,8 @@ def make_app(
     @app.exception_handler(HTTPException)
     async def unknown_address(request: Request, error: HTTPException) -> Any:
         """Answer a request to an unknown address, or with a body that FastAPI cannot parse."""
-        return error_response(error.status_code, f"{error.detail}. See /openapi.json.")
+        message = f"{error.detail}. See /openapi.json."
+        return error_response(error.status_code, message, error.headers)
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Any:

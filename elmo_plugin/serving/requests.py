@@ -9,7 +9,19 @@ import traceback
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import (
+    Any,
+    AsyncIterator,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 from urllib.parse import urlsplit
 
 from elmo_plugin.errors import ConfigurationError, one_line
@@ -31,11 +43,11 @@ class RequestError(ConfigurationError):
         self.status = status
 
 
-def error_response(status: int, message: str) -> Any:
+def error_response(status: int, message: str, headers: Optional[Mapping[str, str]] = None) -> Any:
     """Return a `JSONResponse` with the one key `error`, whose value is one line."""
     from starlette.responses import JSONResponse
 
-    return JSONResponse({"error": one_line(message)}, status)
+    return JSONResponse({"error": one_line(message)}, status, headers)
 
 
 def check_length(
@@ -79,7 +91,9 @@ class RequestChecks:
     """
     ASGI middleware that refuses unacceptable requests. It passes on others with their whole body, and with
     the type of JSON, whatever type they name (`curl -d` names another one). `allowed_hosts` are names that
-    a request can address, besides localhost and IP addresses.
+    a request can address, besides localhost and IP addresses, and of sites whose pages can send requests.
+    All checks of who may use the server belong here: routes run when the body has been read, and
+    `/openapi.json` is none of them.
     """
 
     def __init__(self, app: Any, limits: Limits, allowed_hosts: Sequence[str]) -> None:

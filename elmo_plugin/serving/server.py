@@ -33,7 +33,7 @@ def serve(options: ServeOptions) -> None:
         models = [ServedModel(name, archives[name], limits, device) for name in archives]
         embedder = ElmoEmbedder(options.model, cuda_device=device)
         words = WordsInContext(options.model, embedder, limits)
-        app = make_app(models, words, limits, [options.host, *options.allowed_host])
+        app = make_app(models, words, limits, options.allowed_host)
         server = server_of(app, limits.timeout)
 
         def stop(number: int, frame: Any) -> None:

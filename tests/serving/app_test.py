@@ -154,6 +154,10 @@ def test_a_bad_request_is_answered_with_one_line(
     assert message in error_of(client.post(path, content=content), status)
 
 
+def test_a_wrong_method_is_answered_with_the_right_one(client: TestClient) -> None:
+    assert client.post("/health").headers["allow"] == "GET"
+
+
 def test_a_body_is_json_whatever_type_it_names(client: TestClient) -> None:
     for content_type in ("application/x-www-form-urlencoded", "text/plain"):  # the first is curl's
         headers = {"Content-Type": content_type}
@@ -252,6 +256,7 @@ def test_a_bug_shows_no_traceback_and_spoils_no_other_request(
         ("127.0.0.1:8000", "http://127.0.0.1:8000", 200),
         ("localhost:8000", "https://elmo.example.org", 200),  # a proxy changed the host
         ("localhost:8000", "http://localhost:3000", 403),
+        ("127.0.0.1:8000", "http://127.0.0.1:3000", 403),
         ("localhost:8000", "http://192.0.2.1", 403),
         ("localhost:8000", "https://attacker.example", 403),
         ("localhost:8000", "null", 403),
