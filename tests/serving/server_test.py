@@ -184,7 +184,7 @@ def test_options_of_the_command_reach_what_serves(monkeypatch: pytest.MonkeyPatc
     assert (name, embedder.name, *others) == ("my_bilm", "ElmoEmbedder", limits, {})
     [model], in_context, *others = calls.pop("make_app")
     assert (model.name, in_context.name) == ("ServedModel", "WordsInContext")
-    assert others == [limits, ["b.org"], {}]
+    assert others == [limits, ("b.org",), {}]
     app, *others = calls.pop("server_of")
     assert (app.name, *others) == ("make_app", 13.5, {})
 
