@@ -4,6 +4,7 @@ import functools
 import logging
 import re
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, Collection, Iterator, Optional
 
 # No path of a file is as long.
@@ -49,8 +50,8 @@ def check_choice(key: str, value: Any, choices: Collection[str]) -> None:
 
 def check_positive(key: str, value: Optional[int]) -> None:
     """Raise `ConfigurationError` unless the value of a key is at least 1, or `None`."""
-    if value is not None and value < 1:
-        raise ConfigurationError(f"{key} is {value}, expected at least 1.")
+    if value is not None and not (isinstance(value, Integral) and value >= 1):
+        raise ConfigurationError(f"{key} is {value!r}, expected at least 1 (a whole number).")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import argparse
 import json
 import math
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import List, Sequence
 
 import torch
 from torch import Tensor
@@ -23,8 +23,7 @@ from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.model_files import VOCABULARY_NAME, resolve_model_files
-from elmo_plugin.bilm.softmax import BIAS, SOFTMAX_GROUP, WEIGHT
-from elmo_plugin.bilm.weights import read_group
+from elmo_plugin.bilm.softmax import ExactSoftmax, read_softmax
 from elmo_plugin.errors import ConfigurationError
 
 
@@ -102,20 +101,20 @@ def grow_bilm(old: BiLM, new: BiLM) -> None:
 
 
 def grow_softmax(
-    datasets: Dict[str, Tensor], old: LMVocabulary, new: LMVocabulary, width: int
-) -> Dict[str, Tensor]:
+    softmax: ExactSoftmax, old: LMVocabulary, new: LMVocabulary, width: int
+) -> ExactSoftmax:
     """The softmax over other words and for wider states, which are added with zeros."""
     old_rows = torch.tensor([old.index_of(word) for word in new.words])
     weight = torch.zeros(len(new), width)
-    weight[:, : datasets[WEIGHT].size(1)] = datasets[WEIGHT][old_rows]
-    bias = datasets[BIAS][old_rows].clone()
+    weight[:, : softmax.weight.size(1)] = softmax.weight[old_rows]
+    bias = softmax.bias[old_rows].clone()
     # <UNK> keeps a half of its probability, and the new words share the other one.
     is_new = old_rows == LMVocabulary.UNKNOWN
     is_new[LMVocabulary.UNKNOWN] = False
     if is_new.any():
         bias[is_new] -= math.log(2 * int(is_new.sum()))
         bias[LMVocabulary.UNKNOWN] -= math.log(2)
-    return {WEIGHT: weight, BIAS: bias}
+    return ExactSoftmax(weight, bias)
 
 
 def main() -> None:
@@ -143,15 +142,15 @@ def main() -> None:
     grow_bilm(old, new)
 
     vocabulary = LMVocabulary.from_file(arguments.vocabulary_file)
-    softmax = read_group(weight_file, SOFTMAX_GROUP)
+    softmax = read_softmax(weight_file)
+    assert softmax is not None, f"{weight_file} has no softmax"
     grown = grow_softmax(softmax, old_vocabulary, vocabulary, arguments.projection_dim)
     folder = arguments.output_folder
     folder.mkdir(parents=True, exist_ok=True)
-    extra = {f"{SOFTMAX_GROUP}/{name}": tensor for name, tensor in grown.items()}
-    new.save(folder / "options.json", folder / "weights.hdf5", extra=extra)
+    new.save(folder / "options.json", folder / "weights.hdf5", extra=grown.datasets())
     vocabulary.to_file(folder / VOCABULARY_NAME)
     num_parameters = sum(parameter.numel() for parameter in new.parameters())
-    print(f"{folder}: {num_parameters:,} parameters, and {len(grown[BIAS]):,} words")
+    print(f"{folder}: {num_parameters:,} parameters, and {len(grown.bias):,} words")
 
 
 if __name__ == "__main__":

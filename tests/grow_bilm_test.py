@@ -8,6 +8,7 @@ import torch
 
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
+from elmo_plugin.bilm.softmax import ExactSoftmax
 from elmo_plugin.errors import ConfigurationError
 from scripts.grow_bilm import grow_bilm, grow_softmax
 from tests.conftest import SENTENCES, TINY_OPTIONS, randomize
@@ -51,10 +52,10 @@ def test_other_sizes_are_refused(sizes: Dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize("new_words", [["x", "y"], []])
 def test_new_words_share_a_half_of_the_probability_of_unknown_ones(new_words: Any) -> None:
     old, new = (LMVocabulary([*SPECIALS, *words]) for words in (["a"], ["a", *new_words]))
-    datasets = {"W": torch.zeros(4, 3), "b": torch.tensor([0.1, 0.2, 0.3, 0.4])}
-    grown = grow_softmax(datasets, old, new, width=5)
-    assert grown["W"].shape == (4 + len(new_words), 5)
-    probabilities = grown["b"].exp()
+    softmax = ExactSoftmax(torch.zeros(4, 3), torch.tensor([0.1, 0.2, 0.3, 0.4]))
+    grown = grow_softmax(softmax, old, new, width=5)
+    assert grown.weight.shape == (4 + len(new_words), 5)
+    probabilities = grown.bias.exp()
     unknown = [2, *range(4, 4 + len(new_words))]
-    torch.testing.assert_close(probabilities[unknown].sum(), datasets["b"][2].exp())
-    torch.testing.assert_close(grown["b"][[0, 1, 3]], datasets["b"][[0, 1, 3]])
+    torch.testing.assert_close(probabilities[unknown].sum(), softmax.bias[2].exp())
+    torch.testing.assert_close(grown.bias[[0, 1, 3]], softmax.bias[[0, 1, 3]])

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.weights import is_finite
+from elmo_plugin.bilm.weights import is_finite, read_group
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import FileName
 
 # Number of logits in memory, for vocabularies of any size: they fit a CPU's caches (4 MiB in float32, the
 # fastest of 1 to 16 MiB), or give a GPU enough work (64 MiB, not measured).
@@ -57,6 +58,27 @@ class ExactSoftmax:
         with torch.autocast(states.device.type, enabled=False):
             return logits(states.to(weight.dtype), weight, bias).log_softmax(dim=1)
 
+    def check_fits(self, projection_dim: int, num_words: int, source: str) -> None:
+        """
+        Raise `ConfigurationError` unless it reads states of this width, and predicts this number of words.
+        `source` is what it belongs to, for errors.
+        """
+        words, width = self.weight.shape
+        if width != projection_dim:
+            raise ConfigurationError(
+                f"{source}: the softmax reads states of width {width}, expected the biLM's projection_dim, "
+                f"{projection_dim}. Give the softmax that this biLM was trained with."
+            )
+        if words != num_words:
+            raise ConfigurationError(
+                f"{source}: the vocabulary has {num_words:,} words, expected the {words:,} that the softmax "
+                "predicts. Give the vocabulary that it was trained with."
+            )
+
+    def datasets(self) -> Dict[str, Tensor]:
+        """Return the weights by their paths in a weight file."""
+        return {f"{SOFTMAX_GROUP}/{WEIGHT}": self.weight, f"{SOFTMAX_GROUP}/{BIAS}": self.bias}
+
     def to(self, device: torch.device) -> "ExactSoftmax":
         """Return this softmax on a device."""
         return ExactSoftmax(self.weight.to(device), self.bias.to(device))
@@ -66,17 +88,24 @@ class ExactSoftmax:
         return self.weight.to(product_type), self.bias.to(product_type)
 
 
-def softmax_of(datasets: Mapping[str, Tensor], source: str) -> ExactSoftmax:
+def read_softmax(weight_file: FileName) -> Optional[ExactSoftmax]:
     """
-    Return the softmax that a weight file contains. `source` is its name in errors.
+    Return the softmax that a weight file contains beside the biLM, `None` if it contains none.
 
     # Raises
 
-    `ConfigurationError` if a dataset is missing, surplus, of a wrong shape, or not finite.
+    `ConfigurationError` as `read_group`, and if a dataset is missing, surplus, of a wrong shape, or not
+    finite.
     """
+    datasets = read_group(weight_file, SOFTMAX_GROUP)
+    return softmax_of(datasets, weight_file) if datasets else None
+
+
+def softmax_of(datasets: Mapping[str, Tensor], source: FileName) -> ExactSoftmax:
+    """Return the softmax of datasets, with the checks of `read_softmax`."""
     if set(datasets) != {WEIGHT, BIAS}:
         raise ConfigurationError(
-            f"{source}: found the datasets {', '.join(sorted(datasets)) or '(none)'} of a softmax, expected "
+            f"{source}: found the datasets {', '.join(sorted(datasets))} of a softmax, expected "
             f"{WEIGHT}, {BIAS}. Give the file of a softmax that `elmo export` or bilm-tf wrote."
         )
     weight, bias = datasets[WEIGHT], datasets[BIAS]

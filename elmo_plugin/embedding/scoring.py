@@ -7,7 +7,6 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 
 import numpy
 import torch
-from torch import Tensor
 
 from elmo_plugin.bilm import FrozenBiLM
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
@@ -19,8 +18,7 @@ from elmo_plugin.bilm.model_files import (
     resolve_model_files,
 )
 from elmo_plugin.bilm.processor import checked_device
-from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, perplexities, softmax_of
-from elmo_plugin.bilm.weights import read_group
+from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, perplexities, read_softmax
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_tokens
 from elmo_plugin.embedding.sentence_batches import DEFAULT_BATCH_SIZE
 from elmo_plugin.errors import ConfigurationError
@@ -141,17 +139,7 @@ class SentenceScorer:
     """
 
     def __init__(self, bilm: FrozenBiLM, softmax: ExactSoftmax, vocabulary: LMVocabulary) -> None:
-        num_words, input_dim = softmax.weight.shape
-        if input_dim != bilm.options.projection_dim:
-            raise ConfigurationError(
-                f"The softmax reads states of width {input_dim}, expected the biLM's projection_dim, "
-                f"{bilm.options.projection_dim}. Give the softmax that this biLM was trained with."
-            )
-        if num_words != len(vocabulary):
-            raise ConfigurationError(
-                f"The vocabulary has {len(vocabulary):,} words, expected the {num_words:,} that the softmax "
-                "predicts. Give the vocabulary that it was trained with."
-            )
+        softmax.check_fits(bilm.options.projection_dim, len(vocabulary), "SentenceScorer")
         self.vocabulary = vocabulary
         self._embedder = ElmoEmbedder.from_bilm(bilm)
         self._softmax = softmax.to(bilm.device)
@@ -199,9 +187,8 @@ class SentenceScorer:
                 "expected a biLM with the softmax that it was trained with. Take one in bilm-tf's form."
             )
         source = weight_path if softmax_file is None else softmax_file
-        datasets = _softmax_datasets(source)
+        softmax = _softmax_in(source)
         vocabulary = LMVocabulary.from_file(_vocabulary_path(vocabulary_file, weight_path))
-        softmax = softmax_of(datasets, str(source))
         bilm = FrozenBiLM.from_files(options_path, weight_path, device, **inference)
         return cls(bilm, softmax, vocabulary)
 
@@ -282,16 +269,16 @@ class SentenceScorer:
         ]
 
 
-def _softmax_datasets(softmax_file: FileName) -> Dict[str, Tensor]:
+def _softmax_in(softmax_file: FileName) -> ExactSoftmax:
     path = local_path("softmax_file", softmax_file)
-    datasets = read_group(path, SOFTMAX_GROUP)
-    if not datasets:
+    softmax = read_softmax(path)
+    if softmax is None:
         raise ConfigurationError(
             f"{path}: has no group '{SOFTMAX_GROUP}', expected the softmax that the biLM was trained with, "
             "without which it predicts no word. Give its file with --softmax-file (softmax_file=...), or a "
             "model that `elmo export` wrote from its pretraining."
         )
-    return datasets
+    return softmax
 
 
 def _vocabulary_path(vocabulary_file: Optional[FileName], weight_path: Path) -> FileName:

@@ -1,7 +1,7 @@
 """ELMo representations: one pass of a biLM, and any number of scalar mixes of its layers."""
 
 import logging
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -102,7 +102,7 @@ class Elmo(torch.nn.Module):
             if not isinstance(value, bool):
                 # The text "false", as `std.extVar` returns it, would be true.
                 raise ConfigurationError(f"ELMo's {name} is {value!r}, expected true or false.")
-        if not 0.0 <= dropout <= 1.0:
+        if not (isinstance(dropout, (int, float)) and 0.0 <= dropout <= 1.0):
             raise ConfigurationError(f"ELMo's dropout is {dropout}, expected 0 to 1.")
         check_positive("num_output_representations", num_output_representations)
         if top_layer_only and scalar_mix_parameters is not None:
@@ -334,6 +334,19 @@ class Elmo(torch.nn.Module):
         states = bilm.carried_states if isinstance(bilm, BiLM) and bilm.stateful else None
         # Prediction alone reads no sentence again.
         return frozen(character_ids, states, keep_sentences=self.training)
+
+
+# Arguments of `Elmo` that the parts which hold one in a model set themselves.
+SET_BY_PARTS = ("num_output_representations", "keep_sentence_boundaries", "module")
+
+
+def check_left_out(elmo: Mapping[str, Any], *names: str) -> None:
+    """Raise `ConfigurationError` if a config gives one of these arguments of `Elmo`."""
+    for name in names:
+        if name in elmo:
+            raise ConfigurationError(
+                f"elmo.{name} is in the config, expected it left out: this part sets it, or does not use it."
+            )
 
 
 def _refuse_to_save(*arguments: Any) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.model_files import ORIGINAL
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.elmo import Elmo
+from elmo_plugin.modules.elmo import SET_BY_PARTS, Elmo, check_left_out
 
 # Number of words whose character ids are cached; 0.3 kB each.
 _MAX_SHARED_WORDS = 2**18
@@ -103,6 +103,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         **inference: Any,
     ) -> None:
         super().__init__()
+        check_left_out(inference, *SET_BY_PARTS)
         if options_file is None and weight_file is None:
             options_file = ORIGINAL
         if namespace_to_cache is not None:

@@ -16,7 +16,7 @@ from allennlp.nn.util import get_text_field_mask
 from torch import BoolTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError, check_choice
-from elmo_plugin.modules.elmo import Elmo
+from elmo_plugin.modules.elmo import SET_BY_PARTS, Elmo, check_left_out
 
 PLACES_OF = {
     "none": (),
@@ -74,17 +74,7 @@ class PlacedElmo(torch.nn.Module, FromParams):
         self.dropout = _dropout_by_place(dropout)
         self.indexer = indexer
         self.elmo: Optional[Elmo] = None
-        for name in (
-            "num_output_representations",
-            "keep_sentence_boundaries",
-            "vocab_to_cache",
-            "module",
-        ):
-            if name in elmo:
-                raise ConfigurationError(
-                    f"elmo.{name} is in the config, expected it left out: this part sets it, or does not "
-                    "use it."
-                )
+        check_left_out(elmo, *SET_BY_PARTS, "vocab_to_cache")
         if self.places:
             files = (options_file, weight_file)
             # This class applies dropout, for each place.

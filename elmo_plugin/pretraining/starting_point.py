@@ -17,8 +17,7 @@ from elmo_plugin.bilm.model_files import (
     is_task_model,
     resolve_model_files,
 )
-from elmo_plugin.bilm.softmax import BIAS, SOFTMAX_GROUP, WEIGHT, ExactSoftmax, softmax_of
-from elmo_plugin.bilm.weights import read_group
+from elmo_plugin.bilm.softmax import ExactSoftmax, read_softmax
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_files
@@ -38,8 +37,11 @@ class StartingPoint(NamedTuple):
     words: Optional[List[str]]
 
     def check_words(self) -> None:
-        """Raise an error if there is a softmax without its words."""
-        if self.softmax is not None and self.words is None:
+        """Raise an error if there is a softmax without its words, or with those of another one."""
+        if self.softmax is not None and self.words is not None:
+            projection_dim = self.bilm.options.projection_dim
+            self.softmax.check_fits(projection_dim, len(self.words), self.name)
+        elif self.softmax is not None:
             raise ConfigurationError(
                 f"{self.name}: has a softmax, but no {VOCABULARY_NAME} beside its weights, expected the "
                 "words that it predicts. Add the file, give the archive of its training, or, in a config, "
@@ -76,12 +78,12 @@ def start_from_files(
     bilm = BiLM.from_files(options_path, weight_path)
     name = str(weight_file or options_file)
     # In its own form, a model of ELMoForManyLangs has no softmax.
-    datasets = {} if is_many_langs_file(weight_path) else read_group(weight_path, SOFTMAX_GROUP)
-    if not datasets:
+    softmax = None if is_many_langs_file(weight_path) else read_softmax(weight_path)
+    if softmax is None:
         return StartingPoint(name, bilm, None, None)
     vocabulary_path = weight_path.with_name(VOCABULARY_NAME)
     words = LMVocabulary.from_file(vocabulary_path).words if vocabulary_path.is_file() else None
-    return StartingPoint(name, bilm, softmax_of(datasets, str(weight_path)), words)
+    return StartingPoint(name, bilm, softmax, words)
 
 
 def start_from_archive(archive_file: FileName) -> StartingPoint:
@@ -119,12 +121,8 @@ def save_bilm(start: StartingPoint, folder: Path, dtype: str = "float32") -> Lis
         start.bilm.save(options_file, weight_file, dtype)
         vocabulary_file.unlink(missing_ok=True)  # of another model
         return [options_file, weight_file]
-    datasets = {
-        f"{SOFTMAX_GROUP}/{WEIGHT}": start.softmax.weight,
-        f"{SOFTMAX_GROUP}/{BIAS}": start.softmax.bias,
-    }
     # Together: with other words, a softmax would give wrong probabilities.
     with replaced_files(weight_file, vocabulary_file, options_file) as (weights, words, options):
         LMVocabulary(start.words).to_file(words)
-        start.bilm.save(options, weights, dtype, datasets)
+        start.bilm.save(options, weights, dtype, start.softmax.datasets())
     return paths

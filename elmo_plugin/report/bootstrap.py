@@ -15,7 +15,6 @@ from allennlp.data import Instance
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.modules.elmo_archives import BEST_NAME
-from elmo_plugin.modules.scalar_mix import ScalarMix
 from elmo_plugin.report.runs import METRICS_NAME, RunFolder, read_metrics
 from elmo_plugin.tasks.metrics import Counts
 
@@ -55,8 +54,9 @@ def _counted(folder: RunFolder) -> Dict[str, List[Counts]]:
     """Return the counts of each item by metric."""
     archive = opened_archive(folder.path)
     model = archive.model.eval()
-    mixes = (module for module in model.modules() if isinstance(module, ScalarMix))
-    if not hasattr(model, "counts") or any(mix.do_layer_norm for mix in mixes):
+    # Also of AllenNLP's mix of layers.
+    normalizes = any(getattr(module, "do_layer_norm", False) for module in model.modules())
+    if normalizes or not hasattr(model, "counts"):
         return {}
     reader = archive.validation_dataset_reader
     # AllenNLP evaluates nothing after distributed training.

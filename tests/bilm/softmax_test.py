@@ -52,7 +52,6 @@ def test_half_precision_and_autocast_do_not_change_results(softmax: ExactSoftmax
 @pytest.mark.parametrize(
     "datasets, message",
     [
-        ({}, r"weights: found the datasets \(none\) of a softmax, expected W, b"),
         ({"W": FULL["W"]}, "found the datasets W of a softmax, expected W, b"),
         ({**FULL, "c": FULL["b"]}, "found the datasets W, b, c of a softmax, expected W, b"),
         (

@@ -359,7 +359,7 @@ def test_another_bilm_under_the_same_name_is_an_error(
     [
         (pipeline, {"layers": "average"}, "layers is 'average', expected one of mix, top, all"),
         (pipeline, {"layers": "top", "scalar_mix_parameters": [0.0, 0.0, 0.0]}, "does not use"),
-        (pipeline, {"scalar_mix_parameters": [1.0, 2.0]}, "scalar_mix_parameters has 2 .* expec"),
+        (pipeline, {"scalar_mix_parameters": [1.0, 2.0]}, "scalar_mix_parameters is .*, expec"),
         (pipeline, {"batch_size": 0}, "batch_size is 0"),
         (pipeline, {"kernel": "fastest"}, "fastest"),
         (pipeline, {"options_file": "nowhere.json"}, "cannot find nowhere.json"),

@@ -72,8 +72,10 @@ def test_a_namespace_of_the_vocabulary_is_cached(bilm_files: BiLMFiles) -> None:
             "vocab_to_cache or namespace_to_cache, not both",
         ),
         ({"namespace_to_cache": "tokens"}, "expected a namespace of the vocabulary: labels"),
+        # The vectors would be shifted by one beside the mask and other embedders.
+        ({"keep_sentence_boundaries": True}, "keep_sentence_boundaries is in the config, expected"),
     ],
-    ids=["misspelled", "both", "unknown namespace"],
+    ids=["misspelled", "both", "unknown namespace", "sentence marks"],
 )
 def test_wrong_arguments(arguments: dict, message: str, bilm_files: BiLMFiles) -> None:
     params = Params({"type": "elmo", **bilm_files._asdict(), **arguments})

@@ -1,4 +1,4 @@
-from typing import List
+from typing import Any, List
 
 import pytest
 import torch
@@ -71,7 +71,8 @@ def test_layer_norm_of_a_large_batch_in_16_bits(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "weights, message",
     [
-        ([0.0, 1.0], r"scalar_mix_parameters has 2 values .* expected 3"),
+        ([0.0, 1.0], r"scalar_mix_parameters is \[0\.0, 1\.0\], expected 3"),
+        (1.0, r"scalar_mix_parameters is 1\.0, expected 3 numbers"),
         *(
             ([0.0, value, 1.0], "expected finite numbers of float32")
             # The last two are infinite only in float32, and no float.
@@ -79,7 +80,7 @@ def test_layer_norm_of_a_large_batch_in_16_bits(dtype: torch.dtype) -> None:
         ),
     ],
 )
-def test_wrong_weights_are_an_error(weights: list, message: str) -> None:
+def test_wrong_weights_are_an_error(weights: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ScalarMix(3, initial_scalar_parameters=weights)
 

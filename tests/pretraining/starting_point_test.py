@@ -124,6 +124,11 @@ SWAPPED = [*WORDS[:10], WORDS[11], WORDS[10], *WORDS[12:]]
         ("archive", SWAPPED, f"found '{WORDS[10]}' in line 11, expected '{WORDS[11]}'"),
         ("files", WORDS[:-1], f"found {len(WORDS)} words, expected"),
         ("files without words", WORDS, "has a softmax, but no vocab.txt beside its weights"),
+        (
+            "files with fewer words",
+            WORDS,
+            f"has {len(WORDS) - 1} words, expected the {len(WORDS)} ",
+        ),
     ],
 )
 def test_other_words_are_refused_or_learned_with_a_new_softmax(
@@ -133,9 +138,12 @@ def test_other_words_are_refused_or_learned_with_a_new_softmax(
     LMVocabulary(words).to_file(vocabulary)
     keys = ("dataset_reader.vocabulary_file", "vocabulary.vocabulary_file")
     other = dict.fromkeys(keys, str(vocabulary))
-    if kind == "files without words":
+    if kind.startswith("files with"):
         pretrained = shutil.copytree(pretrained, tmp_path / "pretrained")
-        (pretrained / "export" / "vocab.txt").unlink()
+        beside_weights = pretrained / "export" / "vocab.txt"
+        beside_weights.unlink()
+        if kind == "files with fewer words":
+            LMVocabulary(WORDS[:-1]).to_file(beside_weights)
     start = start_of(kind, pretrained)
     with pytest.raises(ConfigurationError, match=message):
         train_from(start, tmp_path / "refused", **other)

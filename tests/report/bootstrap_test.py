@@ -7,6 +7,7 @@ import numpy
 import pytest
 import torch
 from allennlp.data import Instance
+from allennlp.modules.scalar_mix import ScalarMix as AllenNlpScalarMix
 
 from elmo_plugin.modules.scalar_mix import ScalarMix
 from elmo_plugin.report import bootstrap
@@ -88,11 +89,12 @@ def test_a_model_without_counts_has_none(tmp_path: Path, monkeypatch: pytest.Mon
     assert opened == [tmp_path]  # once
 
 
+@pytest.mark.parametrize("mix_class", [ScalarMix, AllenNlpScalarMix])
 def test_items_alone_say_nothing_of_layers_that_are_normalized_over_a_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mix_class: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Counting()
-    model.mix = ScalarMix(2, do_layer_norm=True)
+    model.mix = mix_class(2, do_layer_norm=True)
     archive = SimpleNamespace(model=model)
     monkeypatch.setattr(bootstrap, "opened_archive", lambda path: archive)
     (tmp_path / "best.th").touch()
