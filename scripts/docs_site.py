@@ -19,6 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from elmo_plugin.commands.main import COMMANDS, LazyParser, declare_command
+from elmo_plugin.commands.report import REPORTS, declare_report
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -101,11 +102,13 @@ class Docstrings(griffe.Extension):
 
 
 def commands_help() -> str:
-    """Return a section of Markdown for each command, with its help."""
+    """Return a section of Markdown for each command and each report, with its help."""
+    declarations = {name: functools.partial(declare_command, name) for name in COMMANDS}
+    declarations |= {f"report {name}": functools.partial(declare_report, name) for name in REPORTS}
     parts = []
-    for name in COMMANDS:
+    for name, declare in declarations.items():
         parser = LazyParser(prog=f"elmo {name}", formatter_class=_HelpFormatter)
-        declare_command(name, parser)
+        declare(parser)
         parts.append(f"## elmo {name}\n\n```text\n{parser.format_help()}```")
     return "\n\n".join(parts)
 

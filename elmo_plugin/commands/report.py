@@ -64,10 +64,11 @@ def add_subcommands(parser: argparse.ArgumentParser) -> None:
         title="reports", metavar="REPORT", required=True, prog=parser.prog, parser_class=LazyParser
     )
     for name, (_, help) in REPORTS.items():
-        reports.add_parser(name, help=help, declare=partial(_declare_report, name))
+        reports.add_parser(name, help=help, declare=partial(declare_report, name))
 
 
-def _declare_report(name: str, parser: argparse.ArgumentParser) -> None:
+def declare_report(name: str, parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a report."""
     module, _, function_name = REPORTS[name][0].partition(".")
     with needing_allennlp(f"report {name}"):
         import elmo_plugin.plugin  # noqa: F401 - patches and registers

@@ -39,8 +39,6 @@ _DIFFERENCE_NOTE = (
     "data, nor the biLM and its training."
 )
 
-_PAPER_NUM_LAYERS = 3  # the token representation counted
-
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions(ReportOptions, DeviceOptions):
@@ -90,8 +88,6 @@ class Probe(NamedTuple):
     measures: Dict[str, Tuple[str, str]]  # with the names of mean and std in the table
     compared: str  # the measure by which layers are compared
     test_data: str
-    paper_column: str
-    paper: Dict[str, float]  # by layer
 
 
 def check_model_is_named(models: Sequence[str]) -> None:
@@ -119,19 +115,13 @@ def named_layers(vectors: numpy.ndarray) -> Iterator[Tuple[str, numpy.ndarray]]:
     return zip(names, [*vectors, vectors.mean(axis=0)])
 
 
-def layer_table(probe: Probe, scores: pandas.DataFrame, bilm: BiLM) -> pandas.DataFrame:
+def layer_table(probe: Probe, scores: pandas.DataFrame) -> pandas.DataFrame:
     """
-    Return mean and sample standard deviation over seeds, from rows of `LEVELS`, in rows of (vectors, layer);
-    with the paper's figures if its biLM had as many layers.
+    Return mean and sample standard deviation over seeds, from rows of `LEVELS`, in rows of (vectors, layer).
     """
     groups = scores[list(probe.measures)].groupby(level=LEVELS[:2], sort=False)
     table = groups.agg(["mean", "std"]).round(2)
     table.columns = [name for names in probe.measures.values() for name in names]
-    if bilm.num_layers == _PAPER_NUM_LAYERS:
-        table[probe.paper_column] = [
-            None if vectors == RANDOM_WEIGHTS else probe.paper.get(layer)
-            for vectors, layer in table.index
-        ]
     return table
 
 

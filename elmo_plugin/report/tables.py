@@ -41,8 +41,8 @@ class ReportOptions(Options):
     """Options of all reports that measure with seeds."""
 
     output: str = option(
-        "results folder, made if missing; tables and pictures of the same name are replaced. Runs are kept "
-        "in DIR/runs, and reports share equal runs",
+        "results folder, made if missing; tables and pictures of the same name are replaced. Runs of "
+        "training are kept in DIR/runs, and reports share equal ones",
         short="-s",
         metavar="DIR",
     )

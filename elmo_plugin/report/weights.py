@@ -1,6 +1,7 @@
 """`elmo report weights`: the layer weights that trained models learned (the paper's figure 2)."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Optional, Sequence
@@ -80,13 +81,16 @@ def compare_weights(options: WeightsOptions) -> Report:
     rows, fixed = [], []
     for name, archive in zip(names, options.archives):
         model = opened_archive(archive, options.overrides or "").model
-        for found in mixes_in(model, archive):
+        mixes_of_model = mixes_in(model, archive)
+        places = Counter(found.place for found in mixes_of_model)
+        for found in mixes_of_model:
+            place = found.place if places[found.place] == 1 else found.name
             shares = enumerate(found.mix.normalized_weights.tolist())
             layers = {f"layer {layer}": share for layer, share in shares}
-            row = {"task": name, "ELMo at": found.place, "layers": len(layers), **layers}
+            row = {"task": name, "ELMo at": place, "layers": len(layers), **layers}
             rows.append({**row, "gamma": found.mix.gamma.item()})
             if not found.mix.trainable:
-                fixed.append(f"{name}, {found.place}: the shares are fixed by the config.")
+                fixed.append(f"{name}, {place}: the shares are fixed by the config.")
     mixes = pandas.DataFrame(rows)
     mixes["gamma"] = mixes.pop("gamma")  # last, even if a later model has more layers
     groups = mixes.groupby(["task", "ELMo at"], sort=False)

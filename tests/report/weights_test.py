@@ -118,6 +118,17 @@ def test_models_of_different_names_may_have_other_numbers_of_layers(
         compare(["two", "three"], tmp_path, names=("same", "same"))
 
 
+def test_several_embedders_of_a_model_have_their_own_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"embedder.token_embedder_{kind}" for kind in ("news", "novels")]
+    mixes = [ArchivedMix(name, ScalarMix(2), BiLM(TINY_OPTIONS)) for name in names]
+    archive = SimpleNamespace(model=None)
+    monkeypatch.setattr(weights_report, "opened_archive", lambda *arguments: archive)
+    monkeypatch.setattr(weights_report, "mixes_in", lambda *arguments: mixes)
+    assert column(compare(["two"], tmp_path), "ELMo at") == names
+
+
 def test_the_picture_has_a_field_for_each_share() -> None:
     rows = {
         ("ner", "input"): [0.2, 0.7, 0.1, 1.25],
