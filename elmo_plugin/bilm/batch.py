@@ -17,7 +17,7 @@ from elmo_plugin.bilm.steps import State
 # Types of ids. Smaller ones cannot hold 261, and torch takes uint8 and bool in an index for masks.
 INTEGERS = (torch.long, torch.int, torch.short)
 
-_ADVICE = "Make it with batch_to_ids or the elmo_characters indexer."
+_ADVICE = "Make it with batch_to_ids or the elmo_character_ids indexer."
 
 
 def read_batch(

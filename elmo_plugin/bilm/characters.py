@@ -55,7 +55,7 @@ def batch_to_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
                     f"Word {step} of sentence {row} is {word!r:.40}, expected a string."
                 )
             if word not in spellings:
-                spellings[word] = _spell(word)
+                spellings[word] = spell(word)
             character_ids[row, step] = spellings[word]
     return torch.from_numpy(character_ids)
 
@@ -78,7 +78,8 @@ def sentence_marks() -> Tensor:
     return torch.from_numpy(_SPELLED_MARKS.copy())
 
 
-def _spell(word: str) -> numpy.ndarray:
+def spell(word: str) -> numpy.ndarray:
+    """Return the character ids of a word, `(50,)`, int64."""
     if word in _SENTENCE_MARKS:
         characters = [_SENTENCE_MARKS[word]]
     else:
@@ -89,4 +90,4 @@ def _spell(word: str) -> numpy.ndarray:
     return ids
 
 
-_SPELLED_MARKS = numpy.stack([_spell(mark) for mark in _SENTENCE_MARKS])
+_SPELLED_MARKS = numpy.stack([spell(mark) for mark in _SENTENCE_MARKS])

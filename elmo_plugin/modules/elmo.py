@@ -264,7 +264,7 @@ class Elmo(torch.nn.Module):
             found = f"shape {tuple(inputs.shape)}" if is_tensor else f"type {type(inputs).__name__}"
             raise ValueError(
                 f"ELMo got character ids of {found}, expected a tensor (batch_size, timesteps, 50). Make "
-                "them with batch_to_ids or the elmo_characters indexer."
+                "them with batch_to_ids or the elmo_character_ids indexer."
             )
         outer_shape, timesteps = inputs.shape[:-2], inputs.size(-2)
         rows = inputs.reshape(outer_shape.numel(), *inputs.shape[-2:])

@@ -7,10 +7,10 @@ import numpy
 import torch
 from allennlp.data import Token, Vocabulary
 from allennlp.data.token_indexers import ELMoTokenCharactersIndexer, TokenIndexer
-from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from allennlp.modules.token_embedders import TokenEmbedder
 from torch import Tensor
 
+from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, spell
 from elmo_plugin.bilm.model_files import ORIGINAL
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo import SET_BY_PARTS, Elmo, check_left_out
@@ -39,7 +39,7 @@ class ElmoCharacterIdsIndexer(ELMoTokenCharactersIndexer):
     ) -> Dict[str, Tensor]:
         length = padding_lengths["elmo_tokens"]
         word_ids = tokens["elmo_tokens"][:length]
-        character_ids = torch.zeros(length, ELMoCharacterMapper.max_word_length, dtype=torch.long)
+        character_ids = torch.zeros(length, MAX_CHARACTERS_PER_TOKEN, dtype=torch.long)
         if word_ids:
             numpy.concatenate(word_ids, out=character_ids[: len(word_ids)].view(-1).numpy())
         return {"elmo_tokens": character_ids}
@@ -48,8 +48,11 @@ class ElmoCharacterIdsIndexer(ELMoTokenCharactersIndexer):
 @lru_cache(maxsize=_MAX_SHARED_WORDS)
 def _character_ids(word: str, added_id: Optional[int]) -> numpy.ndarray:
     """Return the character ids of a word, `(50,)`, int16. `added_id` is its id in `tokens_to_add`."""
-    mapper = ELMoCharacterMapper(None if added_id is None else {word: added_id})
-    character_ids = numpy.array(mapper.convert_word_to_char_ids(word), dtype=numpy.int16)
+    if added_id is None:
+        character_ids = spell(word).astype(numpy.int16)
+    else:  # in place of the only character of another word
+        character_ids = spell("a").astype(numpy.int16)
+        character_ids[1] = added_id + 1
     character_ids.flags.writeable = False  # the array is shared
     return character_ids
 
