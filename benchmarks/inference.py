@@ -108,6 +108,8 @@ class Contenders:
         self.device = torch.device(settings.device)
         self.allennlp = self.new_allennlp()
         self.ours = {precision: self.new_ours(precision) for precision in settings.precisions}
+        for precision, elmo in self.ours.items():
+            running_in(precision, elmo.frozen_bilm)
 
     def new_allennlp(self, requires_grad: bool = False) -> Module:
         elmo = allennlp.modules.elmo.Elmo(*self.files, 1, requires_grad, dropout=0.0)
@@ -117,9 +119,7 @@ class Contenders:
         elmo = Elmo(
             *self.files, 1, requires_grad, dropout=0.0, precision=precision, kernel=self.kernel
         )
-        elmo = elmo.eval().to(self.device)
-        running_in(precision, elmo.frozen_bilm)
-        return elmo
+        return elmo.eval().to(self.device)
 
     @torch.no_grad()
     def check_representations(self, sentences: List[Sentence]) -> float:

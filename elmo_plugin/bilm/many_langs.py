@@ -60,7 +60,7 @@ class ManyLangsEncoder(torch.nn.Module):
 
     It replaces the `CharacterEncoder`, reads the same character ids, and decodes the words from them. The ids
     hold 48 bytes of a word, where ELMoForManyLangs reads 48 characters: if a word has as many bytes or more,
-    a warning is logged once.
+    and fewer characters than the model reads, a warning is logged once.
     """
 
     def __init__(self, options: ManyLangsEncoderOptions, output_dim: int) -> None:

@@ -40,8 +40,11 @@ def read_state_dict(path: FileName, advice: str) -> Dict[str, Any]:
     # In damaged files torch finds errors of nearly every class.
     except Exception as error:
         reason = str(error).partition("\n")[0]
-        if "can't allocate memory" in reason:  # of torch, in place of MemoryError
-            raise MemoryError(reason) from error
+        if "can't allocate memory" in reason:
+            raise ConfigurationError(
+                f"{path}: there is no memory for its weights ({reason}). Free some; or, if the file is "
+                f"damaged, {advice}"
+            ) from error
         raise ConfigurationError(
             f"{path}: cannot be read as weights ({reason}). The file is damaged or of another kind; {advice}"
         ) from error

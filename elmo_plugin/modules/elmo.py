@@ -1,6 +1,7 @@
 """ELMo representations: one pass of a biLM, and any number of scalar mixes of its layers."""
 
 import logging
+from numbers import Real
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
@@ -102,8 +103,10 @@ class Elmo(torch.nn.Module):
             if not isinstance(value, bool):
                 # The text "false", as `std.extVar` returns it, would be true.
                 raise ConfigurationError(f"ELMo's {name} is {value!r}, expected true or false.")
-        if not (isinstance(dropout, (int, float)) and 0.0 <= dropout <= 1.0):
-            raise ConfigurationError(f"ELMo's dropout is {dropout}, expected 0 to 1.")
+        if not (isinstance(dropout, (float, Real)) and 0.0 <= dropout <= 1.0):
+            raise ConfigurationError(
+                f"ELMo's dropout is {dropout!r}, expected a number from 0 to 1."
+            )
         check_positive("num_output_representations", num_output_representations)
         if top_layer_only and scalar_mix_parameters is not None:
             raise ConfigurationError(
@@ -341,11 +344,11 @@ SET_BY_PARTS = ("num_output_representations", "keep_sentence_boundaries", "modul
 
 
 def check_left_out(elmo: Mapping[str, Any], *names: str) -> None:
-    """Raise `ConfigurationError` if a config gives one of these arguments of `Elmo`."""
+    """Raise `ConfigurationError` if one of these arguments of `Elmo` is given."""
     for name in names:
         if name in elmo:
             raise ConfigurationError(
-                f"elmo.{name} is in the config, expected it left out: this part sets it, or does not use it."
+                f"ELMo's {name} is given, expected it left out: this part sets it, or does not use it."
             )
 
 

@@ -49,10 +49,10 @@ class ScalarMix(torch.nn.Module):
         initial = (
             [0.0] * mixture_size if initial_scalar_parameters is None else initial_scalar_parameters
         )
-        if not isinstance(initial, (list, tuple)) or len(initial) != mixture_size:
+        if isinstance(initial, (str, Real)) or len(initial) != mixture_size:
             raise ConfigurationError(
-                f"scalar_mix_parameters is {initial}, expected {mixture_size} numbers: one for the token "
-                "representation and one for each LSTM layer."
+                f"scalar_mix_parameters is {initial!r}, expected a list of {mixture_size} numbers: one for "
+                "the token representation and one for each LSTM layer."
             )
         largest = torch.finfo(torch.float32).max
         if not all(isinstance(value, Real) and abs(value) <= largest for value in initial):

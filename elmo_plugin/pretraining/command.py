@@ -173,7 +173,7 @@ def _checked_start(name: str) -> StartingPoint:
 
     # Raises
 
-    `ConfigurationError` if it cannot be loaded or trained, or if it has a softmax, but not the words of that.
+    `ConfigurationError` if it cannot be loaded or trained, or if it has a softmax, but not its words.
     """
     start = load_start(name)
     if start.bilm.options.is_many_langs:

@@ -139,7 +139,7 @@ def test_a_short_option_has_one_meaning() -> None:
     for name in words:
         parser = LazyParser(prog="elmo")
         if name[0] == "report":
-            report_command._declare_report(name[1], parser)
+            report_command.declare_report(name[1], parser)
         else:
             main_module.declare_command(name[0], parser)
         for action in parser._actions:

@@ -264,9 +264,9 @@ NO_FILES = {"options_file": None, "weight_file": None}
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"dropout": -0.1}, "dropout is -0.1, expected 0 to 1"),
-        ({"dropout": 1.5}, "dropout is 1.5, expected 0 to 1"),
-        ({"dropout": "0.5"}, "dropout is 0.5, expected 0 to 1"),
+        ({"dropout": -0.1}, "dropout is -0.1, expected a number from 0 to 1"),
+        ({"dropout": 1.5}, "dropout is 1.5, expected a number from 0 to 1"),
+        ({"dropout": "0.5"}, "dropout is '0.5', expected a number"),
         ({"num_output_representations": 0}, "num_output_representations is 0"),
         ({"num_output_representations": "2"}, "num_output_representations is '2', expected at l"),
         ({"top_layer_only": "false"}, "top_layer_only is 'false', expected true or false"),

@@ -73,7 +73,10 @@ def test_a_namespace_of_the_vocabulary_is_cached(bilm_files: BiLMFiles) -> None:
         ),
         ({"namespace_to_cache": "tokens"}, "expected a namespace of the vocabulary: labels"),
         # The vectors would be shifted by one beside the mask and other embedders.
-        ({"keep_sentence_boundaries": True}, "keep_sentence_boundaries is in the config, expected"),
+        (
+            {"keep_sentence_boundaries": True},
+            "keep_sentence_boundaries is given, expected it left out",
+        ),
     ],
     ids=["misspelled", "both", "unknown namespace", "sentence marks"],
 )

@@ -71,8 +71,9 @@ def test_layer_norm_of_a_large_batch_in_16_bits(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "weights, message",
     [
-        ([0.0, 1.0], r"scalar_mix_parameters is \[0\.0, 1\.0\], expected 3"),
-        (1.0, r"scalar_mix_parameters is 1\.0, expected 3 numbers"),
+        ([0.0, 1.0], r"scalar_mix_parameters is \[0\.0, 1\.0\], expected a list of 3"),
+        (1.0, r"scalar_mix_parameters is 1\.0, expected a list of 3 numbers"),
+        ("000", r"scalar_mix_parameters is '000', expected a list of 3 numbers"),
         *(
             ([0.0, value, 1.0], "expected finite numbers of float32")
             # The last two are infinite only in float32, and no float.

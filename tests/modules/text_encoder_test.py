@@ -192,7 +192,7 @@ class TestBadConfig:
             ),
             ({"placment": "input"}, "ELMo has no argument 'placment'"),
             *(
-                ({key: None}, rf"elmo\.{key} is in the config, expected it left out")
+                ({key: None}, f"ELMo's {key} is given, expected it left out")
                 for key in (
                     "num_output_representations",
                     "keep_sentence_boundaries",
