@@ -305,7 +305,7 @@ class TestSaving:
         before = [Path(file).read_bytes() for file in bilm_files]
         bilm = BiLM.from_files(*bilm_files)
         bilm.forward_layers[0].gate_bias[-1] = number
-        with pytest.raises(ConfigurationError, match=f"{CELL}/B of the biLM holds NaN or infinite"):
+        with pytest.raises(ConfigurationError, match=f"{CELL}/B holds NaN or infinite"):
             bilm.save(*bilm_files)
         assert [Path(file).read_bytes() for file in bilm_files] == before
 
