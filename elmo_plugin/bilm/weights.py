@@ -1,4 +1,4 @@
-"""Weight files of bilm-tf: their layout in HDF5, and how they are checked, read and written."""
+"""Weight files of bilm-tf: the layout of a biLM in them, and how it is checked, read and written."""
 
 import ctypes
 import hashlib
@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import (
     Any,
@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from elmo_plugin.bilm.hdf5 import check_holds_floats, opened_hdf5, reading_hdf5, write_datasets
 from elmo_plugin.bilm.steps import LSTMTensors
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.fail_safe import FailSafeFile
 from elmo_plugin.files.output import replaced_files
 from elmo_plugin.files.text import FileName
 
@@ -200,7 +200,7 @@ class WeightFile:
         start, stop, _ = rows.indices(len(dataset))
         for first in range(start, stop, rows_per_part):
             # Overflows become infinite, which `read` finds.
-            with _reading(self._name), numpy.errstate(over="ignore"):
+            with reading_hdf5(self._name), numpy.errstate(over="ignore"):
                 part = dataset[first : min(first + rows_per_part, stop)].astype("<f4", copy=False)
             yield part
 
@@ -224,25 +224,18 @@ class StoredLSTM(LSTMTensors):
 @contextmanager
 def opened_weights(bilm: Any, weight_file: FileName) -> Iterator[WeightFile]:
     """
-    Open a local HDF5 file within the context, and compare names and shapes with the parameters of a `BiLM`.
-    After the context the file may be overwritten or deleted.
+    Open a file as `opened_hdf5` does, and compare names and shapes with the parameters of a `BiLM`.
 
     # Raises
 
-    `ConfigurationError` naming the file and the dataset if the file cannot be read, lacks a dataset, has
-    one of another shape or without floating-point numbers, or is of a larger model; and at the end of the
-    context, if the file was changed within it.
+    `ConfigurationError` as that function; and naming the dataset if the file lacks one, has one of another
+    shape or without floating-point numbers, or is of a larger model.
     """
-    with _opened(weight_file) as file:
-        identity = _identity(file)
+    with opened_hdf5(weight_file) as file:
         layout = weight_layout(bilm)
-        with _reading(weight_file):
+        with reading_hdf5(weight_file):
             _check_datasets(file, bilm, layout, weight_file)
         yield WeightFile(file, layout, weight_file)
-        if _identity(file) != identity:
-            raise ConfigurationError(
-                f"{weight_file}: the file changed while it was read. Load it again when it is complete."
-            )
 
 
 def release_freed_memory() -> None:
@@ -261,10 +254,10 @@ def read_group(weight_file: FileName, group: str) -> Dict[str, Tensor]:
     `ConfigurationError` if the file cannot be read, or a dataset does not hold floating-point numbers, or
     more than fit into the memory.
     """
-    with _opened(weight_file) as file, _reading(weight_file):
+    with opened_hdf5(weight_file) as file, reading_hdf5(weight_file):
         datasets = file.get(group, {})
         for dataset in datasets.values():
-            _check_holds_floats(dataset, weight_file)
+            check_holds_floats(dataset, weight_file)
         try:
             return {
                 name: torch.from_numpy(dataset[...].astype(numpy.float32))
@@ -310,27 +303,22 @@ def save_model(
         entry.dataset: entry.as_dataset(bilm.get_parameter(entry.parameter))
         for entry in weight_layout(bilm)
     }
+
+    def arrays() -> Iterator[Tuple[str, numpy.ndarray]]:
+        for path, tensor in {**tensors, **(extra or {})}.items():
+            array = _as_array(tensor)
+            if not is_finite(array):
+                raise ConfigurationError(
+                    f"The biLM cannot be saved: {path} holds NaN or infinite values, as its training "
+                    "diverged. Save an earlier state."
+                )
+            yield path, in_type(torch.from_numpy(array), dtype).numpy()
+
     with replaced_files(weight_file, options_file) as (new_weights, new_options):
         new_options.write_text(
             json.dumps(bilm.options.to_dict(), indent=2) + "\n", encoding="utf-8"
         )
-        try:
-            with (
-                FailSafeFile(new_weights, "w+") as checked_file,
-                h5py.File(checked_file, "w") as file,
-            ):
-                for path, tensor in {**tensors, **(extra or {})}.items():
-                    array = _as_array(tensor)
-                    if not is_finite(array):
-                        raise ConfigurationError(
-                            f"The biLM cannot be saved: {path} holds NaN or infinite values, as its training "
-                            "diverged. Save an earlier state."
-                        )
-                    file.create_dataset(path, data=in_type(torch.from_numpy(array), dtype).numpy())
-                    checked_file.raise_error()
-        except OSError as error:
-            message = f"{weight_file}: cannot be written ({error.strerror or error})"
-            raise OSError(error.errno, message) from error
+        write_datasets(new_weights, weight_file, arrays())
 
 
 def weights_checksum(bilm: Any) -> str:
@@ -385,7 +373,7 @@ def _check_datasets(
                 f"{weight_file}: dataset {entry.dataset} {fault}, expected shape {shape} from the options. "
                 f"{same_model}"
             )
-        _check_holds_floats(dataset, weight_file)
+        check_holds_floats(dataset, weight_file)
     expected = {entry.dataset for entry in entries}
     found: List[str] = []
     file.visititems(
@@ -396,64 +384,4 @@ def _check_datasets(
         raise ConfigurationError(
             f"{weight_file}: found the dataset {surplus[0]}, expected the smaller model of the options, "
             f"which has none of this name. {same_model}"
-        )
-
-
-def _check_holds_floats(dataset: h5py.Dataset, weight_file: FileName) -> None:
-    # numpy would convert integers, texts, and complex numbers without their imaginary parts.
-    if dataset.dtype.kind != "f":
-        raise ConfigurationError(
-            f"{weight_file}: dataset {dataset.name[1:]} holds values of type {dataset.dtype}, expected "
-            "floating-point numbers. Give weights that are neither quantized nor in another form."
-        )
-
-
-def _identity(file: h5py.File) -> Tuple[Any, ...]:
-    found = os.fstat(file.id.get_vfd_handle())
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-@contextmanager
-def _opened(weight_file: FileName) -> Iterator[h5py.File]:
-    """Open a file to read."""
-    with ExitStack() as stack:
-        with _reading(weight_file):
-            file = stack.enter_context(h5py.File(weight_file, "r"))
-            _check_data_are_inside(file, weight_file)
-        yield file
-
-
-@contextmanager
-def _reading(weight_file: FileName) -> Iterator[None]:
-    """Turn errors of h5py within the context, except `MemoryError`, into `ConfigurationError`."""
-    try:
-        yield
-    except (ConfigurationError, MemoryError):
-        raise
-    # In damaged files h5py finds errors of nearly every class.
-    except Exception as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):  # within h5py it becomes a SystemError
-            raise error.__cause__ from None
-        raise ConfigurationError(
-            f"{weight_file}: cannot be read as an HDF5 file ({error}). Expected bilm-tf's weights; the "
-            "file may be missing, cut short by a broken download, or of another kind. "
-            "Were options_file and weight_file swapped?"
-        ) from error
-
-
-def _check_data_are_inside(file: h5py.File, weight_file: FileName) -> None:
-    """Refuse files that refer to others, whose content would be read as weights."""
-
-    def external_link(name: str, link: Any) -> Optional[str]:
-        return name if isinstance(link, h5py.ExternalLink) else None
-
-    def external_data(name: str, item: Any) -> Optional[str]:
-        is_dataset = isinstance(item, h5py.Dataset)
-        return name if is_dataset and (item.is_virtual or item.external) else None
-
-    name = file.visititems_links(external_link) or file.visititems(external_data)
-    if name is not None:
-        raise ConfigurationError(
-            f"{weight_file}: {name} refers to another file, expected all data in this one. Do not trust this "
-            "file; get it from another source."
         )

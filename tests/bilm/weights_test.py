@@ -134,8 +134,8 @@ INTERRUPTED.__cause__ = KeyboardInterrupt()
 @pytest.mark.parametrize(
     "place, error, expected",
     [
-        ("weights._check_data_are_inside", MemoryError(), MemoryError),
-        ("weights._check_data_are_inside", INTERRUPTED, KeyboardInterrupt),
+        ("hdf5._check_data_are_inside", MemoryError(), MemoryError),
+        ("hdf5._check_data_are_inside", INTERRUPTED, KeyboardInterrupt),
         # As when torch cannot allocate memory to pack a matrix.
         *(
             ("runners.reference_runner.product_by", error("can't allocate memory"), error)
