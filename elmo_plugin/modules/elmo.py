@@ -10,8 +10,9 @@ from torch import Tensor
 from elmo_plugin.bilm.batch import INTEGERS
 from elmo_plugin.bilm.bilm import BiLM
 from elmo_plugin.bilm.characters import batch_to_ids
-from elmo_plugin.bilm.frozen import CurrentSnapshot, FrozenBiLM
+from elmo_plugin.bilm.frozen import FrozenBiLM
 from elmo_plugin.bilm.runners import InferenceSettings
+from elmo_plugin.bilm.snapshot import CurrentSnapshot
 from elmo_plugin.errors import ConfigurationError, check_positive, warn_once
 from elmo_plugin.modules.elmo_archives import (
     SOURCE_KEY,

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize, prune
 from torch.utils.checkpoint import checkpoint
 
 from elmo_plugin import BiLM, Elmo, batch_to_ids
-from elmo_plugin.bilm.frozen import CurrentSnapshot
+from elmo_plugin.bilm.snapshot import CurrentSnapshot
 from tests.closeness import assert_close, largest_difference
 from tests.conftest import (
     SCALE,

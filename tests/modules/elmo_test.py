@@ -296,7 +296,7 @@ def test_settings_of_inference_reach_the_snapshot(
     exact = Elmo(*bilm_files, 1, dropout=0.0)
     for precision in ("bfloat16", "int8"):
         elmo = Elmo(*bilm_files, 1, dropout=0.0, precision=precision, kernel="reference")
-        with caplog.at_level("INFO", "elmo_plugin.bilm.frozen"):
+        with caplog.at_level("INFO", "elmo_plugin.bilm.snapshot"):
             ours = elmo(batch_to_ids(SENTENCES))["elmo_representations"][0]
         assert f"runs in {precision} on the reference kernel (cpu)" in caplog.text
         theirs = exact(batch_to_ids(SENTENCES))["elmo_representations"][0]
