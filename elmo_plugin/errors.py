@@ -4,7 +4,7 @@ import functools
 import logging
 import re
 from contextlib import contextmanager
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Collection, Iterator, Optional
 
 # No path of a file is as long.
@@ -54,10 +54,15 @@ def check_positive(key: str, value: Optional[int]) -> None:
         raise ConfigurationError(f"{key} is {value!r}, expected at least 1 (a whole number).")
 
 
+def is_probability(value: Any) -> bool:
+    """Return whether this is a number from 0 to 1, such as a dropout."""
+    return isinstance(value, Real) and 0 <= float(value) <= 1
+
+
 @contextmanager
 def errors_at(place: str) -> Iterator[None]:
     """
-    Add the place of a record, such as `train.conll, line 3`, to errors that do not name its file. Errors that
+    Add a place, such as a file or `train.conll, line 3`, to errors that do not name its file. Errors that
     name it already, such as those of a token, pass unchanged.
     """
     try:

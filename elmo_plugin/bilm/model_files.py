@@ -67,7 +67,7 @@ def resolve_model_files(
                 f"{ORIGINAL_MODEL}{WEIGHTS_NAME}",
             )
             break
-        return _files_in_folder_of(Path(name) if Path(name).is_dir() else _extracted(name), name)
+        return _files_or_error(Path(name) if Path(name).is_dir() else _extracted(name), name)
     if options_file is None or weight_file is None:
         raise ConfigurationError(_error_in_names(names))
     return _model_file("options_file", options_file), _model_file("weight_file", weight_file)
@@ -251,7 +251,7 @@ def files_in_folder(folder: Path) -> Optional[Tuple[Path, Path]]:
     return (options[0], weights[0]) if len(options) == len(weights) == 1 else None
 
 
-def _files_in_folder_of(folder: Path, name: FileName) -> Tuple[Path, Path]:
+def _files_or_error(folder: Path, name: FileName) -> Tuple[Path, Path]:
     """Return the options and the weights in a folder, or in one that was extracted from `name`."""
     files = files_in_folder(folder)
     if files is not None:

@@ -58,20 +58,19 @@ class ExactSoftmax:
         with torch.autocast(states.device.type, enabled=False):
             return logits(states.to(weight.dtype), weight, bias).log_softmax(dim=1)
 
-    def check_fits(self, projection_dim: int, num_words: int, source: str) -> None:
+    def check_fits(self, projection_dim: int, num_words: int) -> None:
         """
         Raise `ConfigurationError` unless it reads states of this width, and predicts this number of words.
-        `source` is what it belongs to, for errors.
         """
         words, width = self.weight.shape
         if width != projection_dim:
             raise ConfigurationError(
-                f"{source}: the softmax reads states of width {width}, expected the biLM's projection_dim, "
+                f"The softmax reads states of width {width}, expected the biLM's projection_dim, "
                 f"{projection_dim}. Give the softmax that this biLM was trained with."
             )
         if words != num_words:
             raise ConfigurationError(
-                f"{source}: the vocabulary has {num_words:,} words, expected the {words:,} that the softmax "
+                f"The vocabulary has {num_words:,} words, expected the {words:,} that the softmax "
                 "predicts. Give the vocabulary that it was trained with."
             )
 

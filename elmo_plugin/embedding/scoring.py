@@ -21,7 +21,7 @@ from elmo_plugin.bilm.processor import checked_device
 from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, perplexities, read_softmax
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_tokens
 from elmo_plugin.embedding.sentence_batches import DEFAULT_BATCH_SIZE
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, errors_at
 from elmo_plugin.files.text import FileName
 
 # The token in the place of the word to find.
@@ -133,21 +133,13 @@ class SentenceScorer:
     other sentences nor on their order (up to rounding, 1e-5). The perplexity that pretraining reports on a
     stream of text is another one, as its LSTMs carry their states from sentence to sentence.
 
-    `source` is the name of the softmax, for errors.
-
     # Raises
 
     `ConfigurationError` if the sizes of biLM, softmax and vocabulary contradict each other.
     """
 
-    def __init__(
-        self,
-        bilm: FrozenBiLM,
-        softmax: ExactSoftmax,
-        vocabulary: LMVocabulary,
-        source: str = "SentenceScorer",
-    ) -> None:
-        softmax.check_fits(bilm.options.projection_dim, len(vocabulary), source)
+    def __init__(self, bilm: FrozenBiLM, softmax: ExactSoftmax, vocabulary: LMVocabulary) -> None:
+        softmax.check_fits(bilm.options.projection_dim, len(vocabulary))
         self.vocabulary = vocabulary
         self._embedder = ElmoEmbedder.from_bilm(bilm)
         self._softmax = softmax.to(bilm.device)
@@ -198,7 +190,8 @@ class SentenceScorer:
         softmax = _softmax_in(source)
         vocabulary = LMVocabulary.from_file(_vocabulary_path(vocabulary_file, weight_path))
         bilm = FrozenBiLM.from_files(options_path, weight_path, device, **inference)
-        return cls(bilm, softmax, vocabulary, str(source))
+        with errors_at(str(source)):
+            return cls(bilm, softmax, vocabulary)
 
     def score_sentence(self, tokens: Sequence[str]) -> SentenceScore:
         """Score the tokens of a sentence, which may be empty. Raise as `ElmoEmbedder.embed_sentence`."""

@@ -1,7 +1,6 @@
 """ELMo representations: one pass of a biLM, and any number of scalar mixes of its layers."""
 
 import logging
-from numbers import Real
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
@@ -13,7 +12,7 @@ from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.frozen import FrozenBiLM
 from elmo_plugin.bilm.runners import InferenceSettings
 from elmo_plugin.bilm.snapshot import CurrentSnapshot
-from elmo_plugin.errors import ConfigurationError, check_positive, warn_once
+from elmo_plugin.errors import ConfigurationError, check_positive, is_probability, warn_once
 from elmo_plugin.modules.elmo_archives import (
     SOURCE_KEY,
     archived_bilm,
@@ -104,7 +103,7 @@ class Elmo(torch.nn.Module):
             if not isinstance(value, bool):
                 # The text "false", as `std.extVar` returns it, would be true.
                 raise ConfigurationError(f"ELMo's {name} is {value!r}, expected true or false.")
-        if not (isinstance(dropout, (float, Real)) and 0.0 <= dropout <= 1.0):
+        if not is_probability(dropout):
             raise ConfigurationError(
                 f"ELMo's dropout is {dropout!r}, expected a number from 0 to 1."
             )
@@ -340,13 +339,12 @@ class Elmo(torch.nn.Module):
         return frozen(character_ids, states, keep_sentences=self.training)
 
 
-# Arguments of `Elmo` that the parts which hold one in a model set themselves.
-SET_BY_PARTS = ("num_output_representations", "keep_sentence_boundaries", "module")
-
-
-def check_left_out(elmo: Mapping[str, Any], *names: str) -> None:
-    """Raise `ConfigurationError` if one of these arguments of `Elmo` is given."""
-    for name in names:
+def check_left_out(elmo: Mapping[str, Any], *others: str) -> None:
+    """
+    Raise `ConfigurationError` for arguments of `Elmo` that the parts which hold one in a model set
+    themselves, and for `others`.
+    """
+    for name in ("num_output_representations", "keep_sentence_boundaries", "module", *others):
         if name in elmo:
             raise ConfigurationError(
                 f"ELMo's {name} is given, expected it left out: this part sets it, or does not use it."

@@ -13,7 +13,7 @@ from torch import Tensor
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, spell
 from elmo_plugin.bilm.model_files import ORIGINAL
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.elmo import SET_BY_PARTS, Elmo, check_left_out
+from elmo_plugin.modules.elmo import Elmo, check_left_out
 
 # Number of words whose character ids are cached; 0.3 kB each.
 _MAX_SHARED_WORDS = 2**18
@@ -48,11 +48,9 @@ class ElmoCharacterIdsIndexer(ELMoTokenCharactersIndexer):
 @lru_cache(maxsize=_MAX_SHARED_WORDS)
 def _character_ids(word: str, added_id: Optional[int]) -> numpy.ndarray:
     """Return the character ids of a word, `(50,)`, int16. `added_id` is its id in `tokens_to_add`."""
-    if added_id is None:
-        character_ids = spell(word).astype(numpy.int16)
-    else:  # in place of the only character of another word
-        character_ids = spell("a").astype(numpy.int16)
-        character_ids[1] = added_id + 1
+    character_ids = spell(word if added_id is None else "a").astype(numpy.int16)
+    if added_id is not None:
+        character_ids[1] = added_id + 1  # in place of the only character
     character_ids.flags.writeable = False  # the array is shared
     return character_ids
 
@@ -106,7 +104,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         **inference: Any,
     ) -> None:
         super().__init__()
-        check_left_out(inference, *SET_BY_PARTS)
+        check_left_out(inference)
         if options_file is None and weight_file is None:
             options_file = ORIGINAL
         if namespace_to_cache is not None:

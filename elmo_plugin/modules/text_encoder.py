@@ -15,8 +15,8 @@ from allennlp.modules.seq2seq_encoders import FeedForwardEncoder
 from allennlp.nn.util import get_text_field_mask
 from torch import BoolTensor, Tensor
 
-from elmo_plugin.errors import ConfigurationError, check_choice
-from elmo_plugin.modules.elmo import SET_BY_PARTS, Elmo, check_left_out
+from elmo_plugin.errors import ConfigurationError, check_choice, is_probability
+from elmo_plugin.modules.elmo import Elmo, check_left_out
 
 PLACES_OF = {
     "none": (),
@@ -74,7 +74,7 @@ class PlacedElmo(torch.nn.Module, FromParams):
         self.dropout = _dropout_by_place(dropout)
         self.indexer = indexer
         self.elmo: Optional[Elmo] = None
-        check_left_out(elmo, *SET_BY_PARTS, "vocab_to_cache")
+        check_left_out(elmo, "vocab_to_cache")
         if self.places:
             files = (options_file, weight_file)
             # This class applies dropout, for each place.
@@ -337,7 +337,7 @@ class StackedFeedForward(FeedForwardEncoder):
 def _dropout_by_place(dropout: Union[float, Dict[str, float]]) -> Dict[str, float]:
     places = {place for some in PLACES_OF.values() for place in some}
     by_place = dropout if isinstance(dropout, dict) else dict.fromkeys(places, dropout)
-    if set(by_place) != places or not all(0 <= p <= 1 for p in by_place.values()):
+    if set(by_place) != places or not all(map(is_probability, by_place.values())):
         raise ConfigurationError(
             f"elmo.dropout is {dropout!r}, expected a number from 0 to 1, or one for each place, such as "
             '{"input": 0.0, "output": 0.5}.'

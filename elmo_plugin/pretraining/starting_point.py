@@ -19,7 +19,7 @@ from elmo_plugin.bilm.model_files import (
 )
 from elmo_plugin.bilm.softmax import ExactSoftmax, read_softmax
 from elmo_plugin.compat.archives import opened_archive
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, errors_at
 from elmo_plugin.files.output import replaced_files
 from elmo_plugin.files.text import FileName
 from elmo_plugin.pretraining.corpus import first_difference, predicted_words
@@ -39,8 +39,8 @@ class StartingPoint(NamedTuple):
     def check_words(self) -> None:
         """Raise an error if there is a softmax without its words, or with those of another one."""
         if self.softmax is not None and self.words is not None:
-            projection_dim = self.bilm.options.projection_dim
-            self.softmax.check_fits(projection_dim, len(self.words), self.name)
+            with errors_at(self.name):
+                self.softmax.check_fits(self.bilm.options.projection_dim, len(self.words))
         elif self.softmax is not None:
             raise ConfigurationError(
                 f"{self.name}: has a softmax, but no {VOCABULARY_NAME} beside its weights, expected the "

@@ -9,7 +9,7 @@ from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 
 from elmo_plugin import Elmo, TextEncoder, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.text_encoder import EncoderStack
+from elmo_plugin.modules.text_encoder import EncoderStack, PlacedElmo
 from tests.closeness import assert_close, assert_share
 from tests.conftest import SENTENCES, BiLMFiles
 
@@ -207,6 +207,10 @@ class TestBadConfig:
     ) -> None:
         with pytest.raises(ConfigurationError, match=message):
             build(bilm_files, elmo=elmo)
+
+    def test_text_is_no_dropout(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"elmo\.dropout is '0\.5', expected a number"):
+            PlacedElmo(dropout="0.5")  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("reads", ["tokens", "elmo"])
     def test_a_reader_without_elmo_characters_is_named(
