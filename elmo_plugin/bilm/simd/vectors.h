@@ -191,7 +191,7 @@ inline Vector sigmoid(Vector x) {
     return values[0];
 }
 
-// Within 6e-8, also near 0: that is not small beside the smallest results.
+// Within 2e-7, also near 0: that is not small beside the smallest results.
 inline Vector tanh(Vector x) {
     const Vector doubled = sigmoid(x + x);
     return doubled + doubled - 1.0f;
