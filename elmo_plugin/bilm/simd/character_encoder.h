@@ -180,13 +180,10 @@ class EncoderRun {
         for_products(
             cast_filters_, count, encoder_.projection, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
-                for (int v = 0; v < VECTORS; v++) {
-                    const int64_t first = panel * PANEL + v * LANES;
-                    if (first >= dim) break;
-                    store_first(
-                        target + row * dim + first, products[v] + load(encoder_.projection.bias + first), dim - first
-                    );
-                }
+                const float* bias = encoder_.projection.bias + panel * PANEL;
+                Vector values[VECTORS];
+                for (int v = 0; v < VECTORS; v++) values[v] = products[v] + load(bias + v * LANES);
+                store_panel(target + row * dim, dim, panel, values);
             }
         );
     }

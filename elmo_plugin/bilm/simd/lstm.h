@@ -164,12 +164,9 @@ class LSTMRun {
         for_products(
             hidden_rows_, size, layer_.projection, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
-                for (int v = 0; v < VECTORS; v++) {
-                    const int64_t first = panel * PANEL + v * LANES;
-                    if (first >= state_dim) break;
-                    const Vector state = clip(products[v], layer_.proj_clip);
-                    store_first(outputs + row * state_dim + first, state, state_dim - first);
-                }
+                Vector states[VECTORS];
+                for (int v = 0; v < VECTORS; v++) states[v] = clip(products[v], layer_.proj_clip);
+                store_panel(outputs + row * state_dim, state_dim, panel, states);
             }
         );
     }

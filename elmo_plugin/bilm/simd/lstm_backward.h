@@ -138,11 +138,7 @@ class LSTMBackward {
         for_products(
             gate_rows_, size, layer_.state_weight, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
-                for (int v = 0; v < VECTORS; v++) {
-                    const int64_t first = panel * PANEL + v * LANES;
-                    if (first >= dim) break;
-                    store_first(sequences_.state_gradients + row * dim + first, products[v], dim - first);
-                }
+                store_panel(sequences_.state_gradients + row * dim, dim, panel, products);
             }
         );
     }

@@ -328,6 +328,14 @@ inline void for_products(
     else sums_in_registers(rows, num_rows, right, panels, take_sums);
 }
 
+// Stores the four vectors of a panel in a row that is `width` columns wide, as far as the row reaches.
+inline void store_panel(float* row, int64_t width, int64_t panel, const Vector* values) {
+    for (int v = 0; v < VECTORS; v++) {
+        const int64_t first = panel * PANEL + v * LANES;
+        if (first < width) store_first(row + first, values[v], width - first);
+    }
+}
+
 // ------------------------------------------------------------------------------------------------- casts
 
 // The bfloat16 nearest to each number, in the lower 16 bits.
