@@ -32,7 +32,7 @@ int abi_version() { return 9; }
 
 // Columns of a panel, and of a strip: see `in_panels` in panels.py.
 int panel_columns() { return PANEL; }
-int strip_columns() { return STRIP_VECTORS * LANES; }
+int strip_columns() { return STRIP_COLUMNS; }
 
 // The depth of a matrix is a multiple of this.
 int depth_multiple(int weight_bytes) {
