@@ -111,11 +111,11 @@ def choose_runner(kernel: str, precision: str, device: torch.device) -> Tuple[Ty
         )
     else:
         runner = _RUNNERS[kernel]
-    reason = runner.unsupported_reason(precision, device)
-    if reason is not None:
-        raise ConfigurationError(
-            f"kernel is '{kernel}', but {reason}. Use 'auto', which takes the fastest that runs here."
-        )
+        reason = runner.unsupported_reason(precision, device)
+        if reason is not None:
+            raise ConfigurationError(
+                f"kernel is '{kernel}', but {reason}. Use 'auto', which takes the fastest that runs here."
+            )
     # On GPUs it launches many small operations, which take as long in any precision.
     is_fast = precision == "bfloat16" and device.type == "cpu" and has_bfloat16_products()
     if runner is ReferenceRunner and precision != "float32" and not is_fast:
