@@ -16,8 +16,8 @@ OPTIONS_CONTENT = "the options of a biLM in JSON"
 MAX_OPTIONS_BYTES = 100_000_000
 # A module is made for each, before the weights show how many there are.
 MAX_LAYERS = 1000
-# Widths and counts; with more, a matrix could have more numbers than torch can count.
-MAX_SIZE = 1_000_000
+# Widths and counts; with more, sums of products in int8 could overflow, see `for_products` in products.h.
+MAX_SIZE = 65_536
 
 _MISSING = object()
 _LARGEST_FLOAT32 = 3.4e38

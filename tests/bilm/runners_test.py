@@ -18,7 +18,7 @@ from elmo_plugin.bilm.batch import Packing
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.lstm import ProjectedLSTM
-from elmo_plugin.bilm.options import CharacterEncoderOptions
+from elmo_plugin.bilm.options import MAX_SIZE, CharacterEncoderOptions
 from elmo_plugin.bilm.runners import PRECISIONS, Runner, choose_runner
 from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
 from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
@@ -357,6 +357,22 @@ def test_rows_of_tiny_numbers_are_not_taken_for_infinite(name: str, precision: s
     # Numbers too small to change a sum: the same sums, of states only.
     zeros = run(name, precision, layer, 0 * inputs, step_sizes)
     assert_outcomes_are_close(ours, zeros, layer, step_sizes, "float32")
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@torch.no_grad()
+def test_the_largest_products_of_the_widest_matrix_do_not_overflow_in_int8(unit: str) -> None:
+    layer = ProjectedLSTM(1, MAX_SIZE, 1)
+    # Hidden values and weights of the projection have one magnitude, and the same sign.
+    signs = torch.ones(MAX_SIZE)
+    signs[1::2] = -1
+    torch.nn.init.zeros_(layer.gate_weight)
+    open_gate, large = torch.full_like(signs, 100), 100 * signs
+    layer.gate_bias.copy_(torch.cat([open_gate, large, open_gate, open_gate]))
+    assert layer.projection is not None
+    layer.projection.copy_(signs)
+    output = run(unit, "int8", layer, torch.zeros(1, 1), [1])[0]
+    assert float(output) == pytest.approx(MAX_SIZE * math.tanh(1), rel=1e-4)
 
 
 # Filters that fill vectors and panels, and that do not; windows that are longer than words.

@@ -314,7 +314,7 @@ inline void for_products(
         for (int v = 0; v < VECTORS; v++) {
             if constexpr (IS_INT8<Type>) {
                 const int64_t column = panel * PANEL + v * LANES;
-                // No sum overflows in up to 66,000 rows of weights.
+                // Nothing overflows in 65,536 rows of weights, MAX_SIZE in options.py: each adds up to 255 * 127.
                 const Integers sum = sums[v] - ROW_OFFSET * load_integers(right.sums + column);
                 const Vector scale = broadcast(rows.scales[row]) * load(right.scales + column);
                 products[v] = __builtin_convertvector(sum, Vector) * scale;
