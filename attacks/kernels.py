@@ -24,7 +24,14 @@ from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.bilm.simd import library
 from elmo_plugin.bilm.simd import lstm as simd_lstm
 from elmo_plugin.bilm.simd.training import run_with_gradients
-from elmo_plugin.bilm.steps import LayerInput, LayerOutput, LSTMTensors, PreparedLayer, run_loop
+from elmo_plugin.bilm.steps import (
+    CellOptions,
+    LayerInput,
+    LayerOutput,
+    LSTMTensors,
+    PreparedLayer,
+    run_loop,
+)
 from tests.closeness import assert_close, largest_difference
 
 # Some fill vectors, panels and tiles, others do not; the last ones are longer than a block of weights.
@@ -111,7 +118,7 @@ def layers(folder: Path) -> Trial:
         ]
         sizes = Packing.from_lengths(torch.tensor(lengths), max(lengths)).step_sizes
         for _ in range(2):
-            layer = ProjectedLSTM(input_dim, cell_size, state_dim, *clips)
+            layer = ProjectedLSTM(input_dim, cell_size, state_dim, CellOptions(*clips))
             with torch.no_grad():
                 layer.gate_weight.normal_(
                     std=random.choice([0.5, 1, 2]) * (input_dim + state_dim) ** -0.5

@@ -168,8 +168,8 @@ class AllenNLPLayer(Module):
             layer.input_dim,
             layer.projection_dim,
             layer.cell_size,
-            memory_cell_clip_value=layer.cell_clip,
-            state_projection_clip_value=layer.proj_clip,
+            memory_cell_clip_value=layer.options.cell_clip,
+            state_projection_clip_value=layer.options.proj_clip,
         )
         copy_weights(layer, self.cell)
 

@@ -27,7 +27,7 @@ from elmo_plugin.bilm.lstm import ProjectedLSTM, run_directions
 from elmo_plugin.bilm.many_langs import ManyLangsEncoder, read_many_langs
 from elmo_plugin.bilm.model_files import is_many_langs_file, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions, ManyLangsEncoderOptions
-from elmo_plugin.bilm.steps import LayerInput, RunLayer, State
+from elmo_plugin.bilm.steps import CellOptions, LayerInput, RunLayer, State
 from elmo_plugin.bilm.weights import opened_weights, save_model, weights_checksum
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName
@@ -371,10 +371,7 @@ class _NothingDrawn(TorchFunctionMode):
 
 
 def _new_layer(options: BiLMOptions) -> ProjectedLSTM:
+    cell_options = CellOptions(options.cell_clip, options.proj_clip)
     return ProjectedLSTM(
-        options.projection_dim,
-        options.cell_size,
-        options.projection_dim,
-        options.cell_clip,
-        options.proj_clip,
+        options.projection_dim, options.cell_size, options.projection_dim, cell_options
     )

@@ -40,24 +40,17 @@ class ProjectedLSTM(torch.nn.Module):
         Width of the memory cell.
     projection_dim : `int`
         Width of the state. Equal to `cell_size`: no projection and no `proj_clip`, as in bilm-tf.
-    cell_clip, proj_clip : `float`, optional
-        Largest magnitude of memory cell and state; `None` does not clip.
+    options : `CellOptions`
     """
 
     def __init__(
-        self,
-        input_dim: int,
-        cell_size: int,
-        projection_dim: int,
-        cell_clip: Optional[float] = None,
-        proj_clip: Optional[float] = None,
+        self, input_dim: int, cell_size: int, projection_dim: int, options: CellOptions
     ) -> None:
         super().__init__()
         self.input_dim = input_dim
         self.cell_size = cell_size
         self.projection_dim = projection_dim
-        self.cell_clip = cell_clip
-        self.proj_clip = proj_clip
+        self.options = options
         # Gates in TensorFlow's order, as in weight files: i, g, f, o (torch's: i, f, g, o). Columns: input
         # first, then the previous state.
         self.gate_weight = Parameter(torch.empty(4 * cell_size, input_dim + projection_dim))
@@ -81,7 +74,7 @@ class ProjectedLSTM(torch.nn.Module):
             self.gate_weight,
             self.gate_bias + forget_bias,
             self.projection,
-            CellOptions(self.cell_clip, self.proj_clip),
+            self.options,
         )
 
     def forward(

@@ -25,7 +25,7 @@ from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.runners import PRECISIONS
 from elmo_plugin.bilm.simd.library import ABI_VERSION, best_unit
-from elmo_plugin.bilm.steps import LayerOutput
+from elmo_plugin.bilm.steps import CellOptions, LayerOutput
 from elmo_plugin.bilm.weights import WeightFile
 from elmo_plugin.errors import ConfigurationError
 from tests.bilm.conftest import skip_without_library
@@ -297,8 +297,8 @@ class TestErrors:
                 "modules in it were added or removed",
             ),
             (
-                lambda bilm: setattr(bilm.backward_layers[1], "proj_clip", 0.1),
-                "its backward_layers.1.proj_clip is 0.1, and 3.0 by its options",
+                lambda bilm: setattr(bilm.backward_layers[1], "options", CellOptions(3.0, 0.1)),
+                "its backward_layers.1.options is CellOptions(cell_clip=3.0, proj_clip=0.1), and ",
             ),
             (
                 lambda bilm: setattr(bilm.character_encoder, "activation", "sigmoid"),

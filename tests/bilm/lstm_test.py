@@ -13,7 +13,7 @@ from elmo_plugin.bilm import steps
 from elmo_plugin.bilm.batch import Packing
 from elmo_plugin.bilm.lstm import ProjectedLSTM, run_directions
 from elmo_plugin.bilm.simd.library import best_unit, unit_of_modules
-from elmo_plugin.bilm.steps import LayerInput, LayerOutput
+from elmo_plugin.bilm.steps import CellOptions, LayerInput, LayerOutput
 from tests.bilm.conftest import skip_without_library
 from tests.bilm.runners_test import UNITS
 from tests.closeness import assert_close, largest_difference
@@ -36,7 +36,7 @@ def num_terms(lstm: ProjectedLSTM, lengths: List[int]) -> int:
 
 def test_blocks_of_steps_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     # In float64 the C++ library does not run it.
-    lstm = ProjectedLSTM(6, 10, 4, cell_clip=0.2, proj_clip=0.1).double()
+    lstm = ProjectedLSTM(6, 10, 4, CellOptions(cell_clip=0.2, proj_clip=0.1)).double()
     inputs, packing = packed_inputs(LENGTHS, 6)
     expected = lstm(inputs, packing.step_sizes)
     for tokens in (1, 7, 10, 1000):
@@ -49,7 +49,7 @@ def test_blocks_of_steps_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("clip", [None, 0.3])
 def test_gradients_are_those_of_finite_differences(projection_dim: int, clip: float) -> None:
     """Of inputs, parameters and initial states, from outputs and final states."""
-    lstm = ProjectedLSTM(3, 4, projection_dim, cell_clip=clip, proj_clip=clip).double()
+    lstm = ProjectedLSTM(3, 4, projection_dim, CellOptions(clip, clip)).double()
     torch.nn.init.normal_(lstm.gate_weight)
     inputs, packing = packed_inputs([3, 1, 2], 3)
     state = (torch.randn(3, projection_dim).double(), torch.randn(3, 4).double())
@@ -102,7 +102,7 @@ def test_in_cpp_results_and_gradients_are_those_of_torchs_operations(
 ) -> None:
     skip_without_library(unit)
     torch.manual_seed(1)
-    lstms = [ProjectedLSTM(*shape, cell_clip=clip, proj_clip=clip) for clip in clips]
+    lstms = [ProjectedLSTM(*shape, CellOptions(clip, clip)) for clip in clips]
     lengths = [3, 9, 1, 5, 7, 7, 2, 9]
     inputs, packing = packed_inputs(lengths, shape[0])
     # Forwards, backwards, and of parameters over all steps of all sequences.
@@ -129,7 +129,7 @@ def test_frozen_parameters_get_no_gradient(name: str, monkeypatch: pytest.Monkey
         return multiply(*matrices)
 
     monkeypatch.setattr(torch, "mm", counted)
-    lstm = ProjectedLSTM(7, 33, 6)
+    lstm = ProjectedLSTM(7, 33, 6, CellOptions(None, None))
     inputs, packing = packed_inputs([3, 9, 1], 7)
 
     def gradients() -> Dict[str, Optional[Tensor]]:
@@ -184,7 +184,7 @@ def test_in_bfloat16_cpp_rounds_what_it_multiplies(
     inputs, packing = packed_inputs(lengths, shape[0])
     for seed in range(NUM_SEEDS):
         torch.manual_seed(seed)
-        lstms = [ProjectedLSTM(*shape) for _ in range(2)]
+        lstms = [ProjectedLSTM(*shape, CellOptions(None, None)) for _ in range(2)]
         terms = 2 * num_terms(lstms[0], lengths) + sum(lengths)
         with monkeypatch.context() as patch:
             patch.setattr(
@@ -222,7 +222,7 @@ def test_cpp_runs_float32_on_cpus_and_bfloat16_where_it_multiplies_it() -> None:
 def test_initial_values_are_glorots() -> None:
     # Limits are statistics: the largest of some thousand numbers of even distribution is near their bound.
     torch.manual_seed(0)
-    lstm = ProjectedLSTM(16, 64, 16)
+    lstm = ProjectedLSTM(16, 64, 16, CellOptions(None, None))
     assert lstm.gate_weight.abs().max().item() == pytest.approx((6 / (32 + 256)) ** 0.5, rel=0.01)
     assert lstm.projection is not None
     assert lstm.projection.abs().max().item() == pytest.approx((6 / (64 + 16)) ** 0.5, rel=0.01)

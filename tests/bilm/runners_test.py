@@ -26,7 +26,7 @@ from elmo_plugin.bilm.runners.triton_runner import TritonRunner
 from elmo_plugin.bilm.simd import lstm as simd_lstm
 from elmo_plugin.bilm.simd import panels
 from elmo_plugin.bilm.simd.library import VECTOR_UNITS, best_unit, missing_features
-from elmo_plugin.bilm.steps import LayerInput, LayerOutput, State
+from elmo_plugin.bilm.steps import CellOptions, LayerInput, LayerOutput, State
 from elmo_plugin.errors import ConfigurationError
 from tests.bilm.conftest import skip_without_library
 from tests.closeness import assert_close
@@ -82,7 +82,7 @@ def new_layer(
     shape: Tuple[int, int, int], clip: Optional[float] = 0.6, seed: int = 0
 ) -> ProjectedLSTM:
     torch.manual_seed(seed)
-    layer = ProjectedLSTM(*shape, cell_clip=clip, proj_clip=clip and clip / 2)
+    layer = ProjectedLSTM(*shape, CellOptions(clip, clip and clip / 2))
     torch.nn.init.normal_(layer.gate_weight, std=shape[0] ** -0.5)
     torch.nn.init.normal_(layer.gate_bias)
     return layer.requires_grad_(False)

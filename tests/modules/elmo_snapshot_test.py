@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from elmo_plugin import BiLM, Elmo, batch_to_ids
 from elmo_plugin.bilm.snapshot import CurrentSnapshot
+from elmo_plugin.bilm.steps import CellOptions
 from tests.closeness import assert_close, largest_difference
 from tests.conftest import (
     SCALE,
@@ -219,8 +220,8 @@ class TestChangedModules:
     @pytest.mark.parametrize(
         "name, value",
         [
-            ("forward_layers.0.proj_clip", 0.01),
-            ("backward_layers.1.cell_clip", 0.01),
+            ("forward_layers.0.options", CellOptions(3.0, 0.01)),
+            ("backward_layers.1.options", CellOptions(0.01, 3.0)),
             ("character_encoder.activation", "sigmoid"),
             ("options", replace(TINY_OPTIONS, use_skip_connections=False)),
         ],
