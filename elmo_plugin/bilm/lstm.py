@@ -18,7 +18,6 @@ from elmo_plugin.bilm.steps import (
     LayerOutput,
     LSTMTensors,
     PreparedLayer,
-    State,
     run_loop,
 )
 
@@ -78,15 +77,10 @@ class ProjectedLSTM(torch.nn.Module):
         )
 
     def forward(
-        self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State] = None
+        self, inputs: Tensor, step_sizes: List[int], state: Tensor, cell: Tensor
     ) -> LayerOutput:
-        """Run one direction over packed sequences, see `LayerInput`. It starts from zeros by default."""
-        if initial_state is None:
-            initial_state = (
-                inputs.new_zeros(step_sizes[0], self.projection_dim),
-                inputs.new_zeros(step_sizes[0], self.cell_size),
-            )
-        return _run_plain_layers([self], [LayerInput(inputs, step_sizes, *initial_state)])[0]
+        """Run one direction. The arguments are the fields of a `LayerInput`: hooks see tensors."""
+        return _run_plain_layers([self], [LayerInput(inputs, step_sizes, state, cell)])[0]
 
 
 def run_directions(
@@ -95,10 +89,7 @@ def run_directions(
     """Run layers that do not depend on each other, such as those of the two directions."""
     if not are_plain([(layer, ProjectedLSTM) for layer in layers]):
         # A layer with hooks, or an adapter in its place, has to be called.
-        return [
-            LayerOutput(*layer(given.inputs, given.step_sizes, (given.state, given.cell)))
-            for layer, given in zip(layers, layer_inputs)
-        ]
+        return [LayerOutput(*layer(*given)) for layer, given in zip(layers, layer_inputs)]
     return _run_plain_layers(layers, layer_inputs)
 
 

@@ -170,7 +170,7 @@ def test_carried_states_are_not_rounded_under_autocast(
     bilm = BiLM.from_files(*bilm_files, stateful=True)
     starts: List[Any] = []
     bilm.forward_layers[0].register_forward_pre_hook(
-        lambda module, inputs: starts.append(inputs[2])
+        lambda module, inputs: starts.append(inputs[2:])
     )
     character_ids = batch_to_ids(SENTENCES[:1])
     with torch.autocast("cpu", dtype=dtype):

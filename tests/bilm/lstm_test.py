@@ -15,7 +15,7 @@ from elmo_plugin.bilm.lstm import ProjectedLSTM, run_directions
 from elmo_plugin.bilm.simd.library import best_unit, unit_of_modules
 from elmo_plugin.bilm.steps import CellOptions, LayerInput, LayerOutput
 from tests.bilm.conftest import skip_without_library
-from tests.bilm.runners_test import UNITS
+from tests.bilm.runners_test import UNITS, new_layer_input
 from tests.closeness import assert_close, largest_difference
 
 LENGTHS = [3, 7, 1, 5, 7]
@@ -38,10 +38,11 @@ def test_blocks_of_steps_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     # In float64 the C++ library does not run it.
     lstm = ProjectedLSTM(6, 10, 4, CellOptions(cell_clip=0.2, proj_clip=0.1)).double()
     inputs, packing = packed_inputs(LENGTHS, 6)
-    expected = lstm(inputs, packing.step_sizes)
+    layer_input = new_layer_input(lstm, inputs, packing.step_sizes)
+    expected = lstm(*layer_input)
     for tokens in (1, 7, 10, 1000):
         monkeypatch.setattr(steps, "TOKENS_PER_BLOCK", tokens)
-        for ours, theirs in zip(lstm(inputs, packing.step_sizes), expected, strict=True):
+        for ours, theirs in zip(lstm(*layer_input), expected, strict=True):
             assert_close(ours, theirs, num_terms(lstm, LENGTHS))
 
 
@@ -55,7 +56,7 @@ def test_gradients_are_those_of_finite_differences(projection_dim: int, clip: fl
     state = (torch.randn(3, projection_dim).double(), torch.randn(3, 4).double())
 
     def run(inputs: Tensor, state: Tensor, cell: Tensor, *_: Tensor) -> Tuple[Tensor, ...]:
-        return lstm(inputs, packing.step_sizes, (state, cell))
+        return lstm(inputs, packing.step_sizes, state, cell)
 
     tensors = [tensor.requires_grad_(True) for tensor in (inputs.double(), *state)]
     assert torch.autograd.gradcheck(run, (*tensors, *lstm.parameters()))
@@ -135,7 +136,7 @@ def test_frozen_parameters_get_no_gradient(name: str, monkeypatch: pytest.Monkey
     def gradients() -> Dict[str, Optional[Tensor]]:
         nonlocal num_products
         lstm.zero_grad()
-        outputs = lstm(inputs, packing.step_sizes)[0].sum()
+        outputs = lstm(*new_layer_input(lstm, inputs, packing.step_sizes)).outputs.sum()
         num_products = 0
         outputs.backward()
         return {name: parameter.grad for name, parameter in lstm.named_parameters()}

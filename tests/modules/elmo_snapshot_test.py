@@ -81,6 +81,7 @@ def assert_differ(layers: Tensor, others: Tensor) -> None:
 def module_activations(bilm: BiLM) -> List[Tensor]:
     """Return the layers without sentence marks, in float32 by a loop over sentences and words."""
     rows = []
+    dims = (bilm.options.projection_dim, bilm.options.cell_size)
     for row in CHARACTER_IDS:
         words = torch.cat([MARKS[:1], row[(row > 0).any(dim=1)], MARKS[1:]])
         tokens = bilm.character_encoder(words)
@@ -89,7 +90,8 @@ def module_activations(bilm: BiLM) -> List[Tensor]:
         for number in range(bilm.options.num_lstm_layers):
             outputs = []
             for vectors, stack in zip(inputs, (bilm.forward_layers, bilm.backward_layers)):
-                output = stack[number](vectors, [1] * len(words))[0]
+                zeros = [vectors.new_zeros(1, dim) for dim in dims]
+                output = stack[number](vectors, [1] * len(words), *zeros)[0]
                 outputs.append(output.to(vectors) + vectors if number > 0 else output.to(vectors))
             inputs = outputs
             layers.append(torch.cat([outputs[0], outputs[1].flip(0)], dim=1))
