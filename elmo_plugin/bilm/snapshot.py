@@ -26,7 +26,7 @@ class CurrentSnapshot:
     - each parameter is the tensor object that it was, in the same memory, at the same `_version`.
     Under autocast the modules run, too, unless the settings name another precision than float32.
 
-    A write through `parameter.data` outside of training is not seen; assign a new `CurrentSnapshot` after it.
+    A write through `parameter.data` outside of training is not seen; call `BiLM.requires_grad_` after it.
 
     # Parameters
 

@@ -153,6 +153,14 @@ class TestTraining:
         steps.step()
         assert_up_to_date(elmo)
 
+    def test_a_write_through_data_and_freezing_again(self, elmo: Elmo) -> None:
+        before = layers_of(elmo)
+        for parameter in elmo.bilm.parameters():
+            parameter.data.mul_(2)
+        elmo.bilm.requires_grad_(False)
+        assert_up_to_date(elmo)
+        assert_differ(layers_of(elmo), before)
+
     @pytest.mark.parametrize("use_reentrant", [True, False])
     def test_under_checkpoint(self, use_reentrant: bool, bilm_files: BiLMFiles) -> None:
         bilm = BiLM.from_files(*bilm_files).requires_grad_(True)
