@@ -286,22 +286,23 @@ def run_batch(
         activations = [layer[:0] for layer in output["activations"]]
         return {"activations": activations, "mask": output["mask"][:0]}
     words, word_of, packing = read_batch(character_ids, mask, merge_sentences=states is None)
-    tokens = encode(words).index_select(0, word_of)  # (num_tokens, projection_dim)
+    vectors = encode(words).index_select(0, word_of)  # (num_tokens, projection_dim)
     outputs, final_states = run_stack(
         options,
         layers,
-        [tokens, tokens.index_select(0, packing.reverse)],
+        [vectors, vectors.index_select(0, packing.reverse)],
         packing.step_sizes,
-        None if states is None else states.initial(packing, tokens),
+        None if states is None else states.initial(packing, vectors),
     )
     if states is not None:
         states.keep(final_states, packing)
     # The token representation has no direction: it is repeated to the width of both.
-    packed = [torch.cat([tokens, tokens], dim=1)]
+    packed = [torch.cat([vectors, vectors], dim=1)]
     for forward_output, backward_output in outputs:
         backward_output = backward_output.index_select(0, packing.reverse)
         packed.append(torch.cat([forward_output, backward_output], dim=1))
-    activations = [packing.unpack(layer.to(tokens)) for layer in packed]
+    # Under autocast LSTMs return float32, and the encoder autocast's type, which all layers get.
+    activations = [packing.unpack(layer.to(vectors)) for layer in packed]
     return {"activations": activations, "mask": packing.position >= 0}
 
 

@@ -123,15 +123,15 @@ class _Program(torch.nn.Module):
         words = torch.where((steps == 0).unsqueeze(2), self.sentence_marks[0], words)
         words = torch.where((steps == end).unsqueeze(2), self.sentence_marks[1], words)
         # (batch_size, timesteps + 2, projection_dim)
-        tokens = self.character_encoder.forward_traceable(words.flatten(0, 1))
-        tokens = tokens.unflatten(0, (words.size(0), words.size(1)))
+        vectors = self.character_encoder.forward_traceable(words.flatten(0, 1))
+        vectors = vectors.unflatten(0, (words.size(0), words.size(1)))
         # The indices of reversed sentences; padding remains at the end.
         reverse = torch.where(steps <= end, end - steps, steps).unsqueeze(2)
-        reverse = reverse.expand(-1, -1, tokens.size(2))
+        reverse = reverse.expand(-1, -1, vectors.size(2))
         outputs, _ = run_stack(
-            self.options, list(self.layers), [tokens, tokens.gather(1, reverse)], [words.size(0)]
+            self.options, list(self.layers), [vectors, vectors.gather(1, reverse)], [words.size(0)]
         )
-        activations = [torch.cat([tokens, tokens], dim=2)]
+        activations = [torch.cat([vectors, vectors], dim=2)]
         for forward_output, backward_output in outputs:
             activations.append(
                 torch.cat([forward_output, backward_output.gather(1, reverse)], dim=2)

@@ -365,12 +365,12 @@ class BiLMTrainingModel(Model):
         """Return the input of the softmax in each direction, packed, `(num_tokens, projection_dim)`."""
         # The two directions share most of their words.
         words = torch.cat([tensor[packing.row, packing.step] for tensor in inputs])
-        tokens = self._encode(words).chunk(len(inputs))
-        old_states = None if carried_states is None else carried_states.initial(packing, tokens[0])
+        vectors = self._encode(words).chunk(len(inputs))
+        old_states = None if carried_states is None else carried_states.initial(packing, vectors[0])
         layers, new_states = run_stack(
             self.bilm.options,
             self.bilm.layers,
-            tokens,
+            vectors,
             packing.step_sizes,
             old_states,
             self._drop,
