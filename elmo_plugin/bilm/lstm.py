@@ -117,13 +117,13 @@ def _run_plain_layers(
     precision = str(product_type).removeprefix("torch.")
     # Autocast's own casts do not reach tensors that are written to.
     with torch.autocast(device_type, enabled=False):
-        if torch.is_grad_enabled() and any(map(_has_gradients, tensors, layer_inputs)):
+        if torch.is_grad_enabled() and any(map(_requires_gradients, tensors, layer_inputs)):
             return run_with_gradients(tensors, layer_inputs, precision, unit)
         panels = [PanelLayer(layer, precision, unit) for layer in tensors]
         return run_panel_layers(panels, layer_inputs)
 
 
-def _has_gradients(layer: LSTMTensors, given: LayerInput) -> bool:
-    # A frozen layer has some in its inputs if a hook trains an adapter of the layer before it.
+def _requires_gradients(layer: LSTMTensors, given: LayerInput) -> bool:
+    # Inputs of a frozen layer do if a hook trains an adapter of the layer before it.
     tensors = (layer.weight, layer.bias, layer.projection, given.inputs, given.state, given.cell)
     return any(tensor is not None and tensor.requires_grad for tensor in tensors)

@@ -335,7 +335,7 @@ class Elmo(torch.nn.Module):
         if frozen is None:
             return bilm(character_ids) if isinstance(bilm, BiLM) else bilm(character_ids, word_ids)
         states = bilm.carried_states if isinstance(bilm, BiLM) and bilm.stateful else None
-        # Prediction alone reads no sentence again.
+        # Training reads each sentence again in the next epoch; prediction alone does not.
         return frozen(character_ids, states, keep_sentences=self.training)
 
 
