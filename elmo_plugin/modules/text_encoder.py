@@ -87,7 +87,7 @@ class PlacedElmo(torch.nn.Module, FromParams):
             return 0
         return self.elmo.get_output_dim()
 
-    def split(self, tokens: TextFieldTensors) -> Tuple[Dict[str, Tensor], TextFieldTensors]:
+    def forward(self, tokens: TextFieldTensors) -> Tuple[Dict[str, Tensor], TextFieldTensors]:
         """
         Run the biLM once. Return the ELMo representation of each place, `(batch_size, timesteps, dim)`; and
         the text field without ELMo's characters, for the other embedders.
@@ -221,7 +221,7 @@ class TextEncoder(torch.nn.Module, FromParams):
             mask = get_text_field_mask(tokens)
         elmo_at: Dict[str, Tensor] = {}
         if self.elmo is not None:
-            elmo_at, tokens = self.elmo.split(tokens)
+            elmo_at, tokens = self.elmo(tokens)
         pieces = []
         if self.text_field_embedder is not None:
             pieces.append(self.text_field_embedder(tokens))
