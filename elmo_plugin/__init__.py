@@ -24,7 +24,7 @@ _MODULE_OF = {
     "ElmoEmbedder": "elmo_plugin.embedding",
     "ElmoTokenEmbedder": "elmo_plugin.plugin",
     "FrozenBiLM": "elmo_plugin.bilm",
-    "ScalarMix": "elmo_plugin.modules.elmo",
+    "ScalarMix": "elmo_plugin.modules.scalar_mix",
     "SentenceScorer": "elmo_plugin.embedding",
     "TextEncoder": "elmo_plugin.plugin",
     "batch_to_ids": "elmo_plugin.bilm",

@@ -198,7 +198,7 @@ class Elmo(torch.nn.Module):
 
     @property
     def frozen_bilm(self) -> Optional[FrozenBiLM]:
-        """The snapshot that runs now in place of a `BiLM`; `None` if the modules run themselves."""
+        """The snapshot that runs in place of a `BiLM`, made if none is current; `None` if its modules run."""
         bilm = self._elmo_lstm
         if isinstance(bilm, FrozenBiLM):
             return bilm
