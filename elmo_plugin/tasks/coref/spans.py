@@ -6,7 +6,6 @@ import torch
 from allennlp.common import FromParams
 from allennlp.modules import FeedForward, TimeDistributed
 from allennlp.modules.span_extractors import EndpointSpanExtractor
-from allennlp.nn import Activation
 from allennlp.nn.util import bucket_values
 from scipy.cluster.hierarchy import DisjointSet
 from torch import Tensor
@@ -150,9 +149,9 @@ _UNKNOWN_SPEAKER, _OTHER_SPEAKER, _SAME_SPEAKER = range(3)
 
 class AntecedentScorer(torch.nn.Module, FromParams):
     """
-    A feed-forward network over pairs of mentions, `[g_i; g_j; g_i * g_j; features]` (Lee et al. 2017, section
-    4). The features are the distance in mentions, in buckets; whether the speakers are the same, different,
-    or unknown; and the genre of the document.
+    A network of ReLU layers over pairs of mentions, `[g_i; g_j; g_i * g_j; features]` (Lee et al. 2017,
+    section 4). The features are the distance in mentions, in buckets; whether the speakers are the same,
+    different, or unknown; and the genre of the document.
 
     The weight matrix of the first layer is split, so that the part for one mention is computed once. Pairs
     are scored in blocks of mentions, which the backward pass computes again: so training needs the memory of
@@ -178,7 +177,6 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         unknown_genre: int,
         hidden_dims: Sequence[int] = (150, 150),
         feature_dim: int = 20,
-        activation: Optional[Activation] = None,
         dropout: float = 0.0,
         max_antecedents: int = 250,
     ) -> None:
@@ -190,7 +188,6 @@ class AntecedentScorer(torch.nn.Module, FromParams):
             )
         self.max_antecedents = max_antecedents
         self.unknown_genre = unknown_genre
-        self.activation = activation or torch.nn.ReLU()
         self.dropout = torch.nn.Dropout(dropout)
         self.distance_embedding = torch.nn.Embedding(_NUM_DISTANCE_BUCKETS, feature_dim)
         self.speaker_embedding = torch.nn.Embedding(3, feature_dim)
@@ -205,7 +202,7 @@ class AntecedentScorer(torch.nn.Module, FromParams):
                 hidden_dims[0],
                 len(hidden_dims) - 1,
                 list(hidden_dims[1:]),
-                self.activation,
+                torch.nn.ReLU(),
                 dropout,
             )
             if len(hidden_dims) > 1
@@ -262,7 +259,7 @@ class AntecedentScorer(torch.nn.Module, FromParams):
                 + mention_part[block].unsqueeze(1)
                 + antecedent_part[antecedents]
             )
-            hidden = self.further_layers(self.dropout(self.activation(hidden)))
+            hidden = self.further_layers(self.dropout(hidden.relu()))
             # (mentions of the block, num_antecedents)
             scores = self.score(hidden).squeeze(-1)
             scores = scores + mention_scores[block].unsqueeze(-1) + mention_scores[antecedents]

@@ -66,7 +66,6 @@ local words = import 'words.libsonnet';
       antecedent_scorer: {
         hidden_dims: feedforward_dims,
         feature_dim: feature_dim,
-        activation: 'relu',
         dropout: dropout,
         max_antecedents: max_antecedents,
       },

@@ -110,7 +110,7 @@ def score_pairs_one_by_one(scorer, mentions, mention_scores, speakers, genre):
                     scorer.genre_embedding(genre),
                 ]
             )
-            hidden = scorer.further_layers(scorer.activation(scorer.first_layer(pair)))
+            hidden = scorer.further_layers(scorer.first_layer(pair).relu())
             score = scorer.score(hidden)[0] + mention_scores[i] + mention_scores[j]
             scores[i, i - 1 - j] = score
     return scores
