@@ -24,11 +24,13 @@ from allennlp.nn.util import dist_reduce
 from more_itertools import divide, peekable
 
 from elmo_plugin.bilm.model_files import local_path
-from elmo_plugin.errors import ConfigurationError, check_positive, errors_at
+from elmo_plugin.errors import ConfigurationError, errors_at
 from elmo_plugin.files.spacy_rules import SpacyRules
 from elmo_plugin.files.text import FileName, decoded_lines, open_text
 
 logger = logging.getLogger(__name__)
+
+_MAX_CHARACTERS = 200  # of a word, that WordCharactersIndexer reads
 
 
 def numbered_lines(file_path: FileName, line_content: str) -> Iterator[Tuple[int, str]]:
@@ -54,15 +56,9 @@ def placed_lines(file_path: FileName, line_content: str) -> Iterator[Tuple[str, 
 @TokenIndexer.register("elmo_word_characters")
 class WordCharactersIndexer(TokenCharactersIndexer):
     """
-    AllenNLP's `characters` of the first `max_characters` characters of each word. The words of a batch are
-    padded to the longest one, so a link of a thousand characters would otherwise take gigabytes. The other
-    parameters are those of `characters`.
+    AllenNLP's `characters`, with its parameters, of the first 200 characters of each word. The words of a
+    batch are padded to the longest one, so a link of a thousand characters would otherwise take gigabytes.
     """
-
-    def __init__(self, max_characters: int = 200, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        check_positive("max_characters", max_characters)
-        self._max_characters = max_characters
 
     def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:
         super().count_vocab_items(self._cut(token), counter)
@@ -73,7 +69,7 @@ class WordCharactersIndexer(TokenCharactersIndexer):
         return super().tokens_to_indices(list(map(self._cut, tokens)), vocabulary)
 
     def _cut(self, token: Token) -> Token:
-        return Token(token.ensure_text()[: self._max_characters])
+        return Token(token.ensure_text()[:_MAX_CHARACTERS])
 
 
 @Tokenizer.register("elmo_rule_based")

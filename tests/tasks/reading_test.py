@@ -23,7 +23,6 @@ from elmo_plugin.tasks import EvenBatchSampler, RuleBasedTokenizer
 from elmo_plugin.tasks.reading import (
     ClassField,
     TaskReader,
-    WordCharactersIndexer,
     checked_words,
     placed_lines,
 )
@@ -76,8 +75,6 @@ def test_a_long_link_takes_no_more_than_its_first_characters() -> None:
         for word in indexer.tokens_to_indices(words, vocab)["token_characters"]
     ]
     assert characters == [["<w>", "n", "é", "</w>"], ["<w>", *"a" * 199, "b", "</w>"]]
-    with pytest.raises(ConfigurationError, match="max_characters is 0, expected at least 1"):
-        WordCharactersIndexer(max_characters=0)
 
 
 TOKENIZER = RuleBasedTokenizer()
