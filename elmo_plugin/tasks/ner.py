@@ -23,7 +23,7 @@ from elmo_plugin.files.text import FileName
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.conll import ConllSentence, SentencePlace, read_conll_sentences
 from elmo_plugin.tasks.models import Tagger
-from elmo_plugin.tasks.predicting import SentencePredictor, bracketed, described_span
+from elmo_plugin.tasks.predicting import TaggerPredictor, bracketed, described_span
 from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words
 from elmo_plugin.tasks.tags import (
     SCHEME_RULES,
@@ -298,7 +298,7 @@ class NerTagger(Tagger):
 
 
 @Predictor.register("elmo_ner")
-class NerPredictor(SentencePredictor):
+class NerPredictor(TaggerPredictor):
     """
     Predicts from a sentence or its tokens, see `SentencePredictor`. The output has
 
@@ -307,18 +307,15 @@ class NerPredictor(SentencePredictor):
     - `tagged`, the words with spans in brackets: `[PER John Smith] lives in [LOC Paris] .`.
     """
 
-    example = '{"sentence": "John Smith lives in Paris."} or {"tokens": ["John", "Smith", "lives"]}'
-
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
-        [instance], [output] = instances, outputs
-        metadata = instance["metadata"].metadata
-        spans = tags_to_spans(output["tags"], "BIOUL")
+        answer = super().readable_output(instances, outputs)
+        metadata = instances[0]["metadata"].metadata
+        spans = tags_to_spans(answer["tags"], "BIOUL")
         return {
-            "words": output["words"],
-            "tags": output["tags"],
+            **answer,
             "spans": [
                 {"label": label, **described_span(metadata, start, end)}
                 for start, end, label in spans
             ],
-            "tagged": bracketed(output["words"], spans),
+            "tagged": bracketed(answer["words"], spans),
         }

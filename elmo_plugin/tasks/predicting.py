@@ -156,7 +156,7 @@ class SentencePredictor(TaskPredictor):
 @Predictor.register("elmo_tagger")
 class TaggerPredictor(SentencePredictor):
     """
-    Predictor of AllenNLP's own taggers, such as `simple_tagger`, from a sentence or its tokens, see
+    Predictor of taggers, also of AllenNLP's own, such as `simple_tagger`, from a sentence or its tokens, see
     `SentencePredictor`. The output has `words` and `tags`, one of each per token.
     """
 
