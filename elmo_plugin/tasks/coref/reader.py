@@ -216,7 +216,7 @@ class CoreferenceReader(TaskReader):
             genre if slash else None,
             name,
         )
-        num_singletons = len(clusters) - len(instance["metadata"].metadata["clusters"])
+        num_singletons = sum(len(cluster) == 1 for cluster in clusters)
         if num_singletons:
             counts["clusters of one mention left out"] += num_singletons
         yield instance
