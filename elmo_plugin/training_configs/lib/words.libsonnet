@@ -48,7 +48,7 @@
         ngram_filter_sizes: filter_widths,
         conv_layer_activation: 'relu',
       },
-      [if dropout > 0 then 'dropout']: dropout,
+      dropout: dropout,
     },
   },
 }
