@@ -109,7 +109,7 @@ def _fault(error: ValidationError) -> str:
 class TokenizedPassage(NamedTuple):
     """
     A text, the field of its tokens, which all questions about it share, and start and end (exclusive) of each
-    token's characters in the text.
+    token's characters in the text, also of tokens that the field lacks because it was cut.
     """
 
     text: str
@@ -121,7 +121,7 @@ class TokenizedPassage(NamedTuple):
         cls, text: str, tokenizer: Tokenizer, max_tokens: Optional[int] = None
     ) -> "TokenizedPassage":
         """
-        Tokenize a text. The tokenizer must set character offsets. Tokens beyond `max_tokens` are dropped.
+        Tokenize a text. The tokenizer must set character offsets. The field is cut after `max_tokens` tokens.
         """
         tokens = tokenizer.tokenize(text)
         checked_words(tokens, "passage")
@@ -132,21 +132,18 @@ class TokenizedPassage(NamedTuple):
                 "passage, expected character offsets: answers are cut from the passage. Use another "
                 "tokenizer, such as elmo_rule_based."
             )
-        return cls(text, TextField(tokens[:max_tokens]), offsets[:max_tokens])
+        return cls(text, TextField(tokens[:max_tokens]), offsets)
 
     def covering_tokens(self, answer: Answer) -> Optional[Tuple[int, int]]:
         """
-        Return the first and the last of the fewest tokens that cover an answer without its white space;
-        `None` if there are none.
+        Return the first and the last of the fewest tokens that cover an answer, without what the tokenizer
+        leaves out, such as white space; `None` if there are none, or if the field lacks one of them.
         """
         start, end = answer.answer_start, answer.answer_start + len(answer.text)
         first = bisect_right([token_end for _, token_end in self.offsets], start)
         last = bisect_left([token_start for token_start, _ in self.offsets], end) - 1
-        if first > last:
-            return None
-        # The rest of the answer follows the last token that was kept.
-        is_cut = self.text[self.offsets[last][1] : end].strip() != ""
-        return None if is_cut else (first, last)
+        is_in_field = first <= last < self.field.sequence_length()
+        return (first, last) if is_in_field else None
 
     def answer_spans(self, answers: Sequence[Answer]) -> List[Tuple[int, int]]:
         """Return the `covering_tokens` of answers, of those that have some, each once."""
@@ -165,8 +162,8 @@ class SquadReader(TaskReader):
     (the first and the last of the fewest tokens that cover an answer, of answers at different places; those
     of which the tokenizer makes no token are left out, unless all are, which is an error) and
     `metadata` (`id`; `question` and `passage` as in the file; `token_offsets`, start and end (exclusive) of
-    each passage token's characters; `answers`, the texts of all answers; `article`, its position in the
-    file).
+    the characters of each token of the whole passage; `answers`, the texts of all answers; `article`, its
+    position in the file).
 
     # Parameters
 

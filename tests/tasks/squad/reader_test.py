@@ -209,6 +209,13 @@ def test_a_number_of_tokens_is_positive():
         SquadReader(max_passage_tokens=-2)
 
 
+def test_an_answer_can_end_with_what_the_tokenizer_leaves_out():
+    answer = Answer(text="Paris.", answer_start=13)
+    for max_tokens, tokens in ((None, (3, 3)), (4, (3, 3)), (3, None)):
+        passage = TokenizedPassage.from_text(PASSAGE, LettersOnlyTokenizer(), max_tokens)
+        assert passage.covering_tokens(answer) == tokens
+
+
 def test_an_answer_of_white_space_has_no_tokens():
     passage = TokenizedPassage.from_text("a \x1c b", RuleBasedTokenizer())
     assert passage.covering_tokens(Answer(text="\x1c", answer_start=2)) is None
