@@ -213,9 +213,10 @@ class SentenceSource:
                     f"{self.name}, row {index + 1}: found a text of more than {MAX_LINE_BYTES:,} bytes, "
                     "expected a sentence. Split it."
                 )
-            text = text.strip()  # a line is blank if `split_tokens` finds no token in it
-            if text:
-                control = _CONTROL_CHARACTER.search(text)
+            stripped = text.strip()  # a line is blank if `split_tokens` finds no token in it
+            if stripped:
+                # White space around a text is no part of it, but tokens are read as they are.
+                control = _CONTROL_CHARACTER.search(stripped if tokens is None else text)
                 if control is not None and not self.options.accept_control_characters:
                     raise ConfigurationError(
                         f"{self.name}, {self.place} {index + 1}: found the control character "
@@ -223,7 +224,7 @@ class SentenceSource:
                         "Replace such characters by spaces."
                     )
                 is_empty = False
-                yield index, text, tokens
+                yield index, stripped, tokens
             elif not self.options.skip_blank:
                 raise ConfigurationError(
                     f"{self.name}: {self.place} {index + 1} is blank, expected {expected}. Remove blank "

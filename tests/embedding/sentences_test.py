@@ -224,6 +224,8 @@ class TestBadParquet:
             (["a", None], {}, "row 2 is blank, expected one sentence in each row.*--skip"),
             (pyarrow.array([], pyarrow.string()), {}, "found no sentence"),
             ([["a"], ["b", None]], {}, "row 2: token 2 in column 'sentence' is null"),
+            ([["a"], ["b", "\n"]], {}, r"row 2: found the control char.* U\+000A at character 3"),
+            ([["\r", "a"]], {}, r"row 1: found the control char.* U\+000D at character 1"),
             (NOT_UTF8, {}, r"in\.parquet: cannot be read .*UTF8"),
             (["a"], {"column": "text"}, r"no column 'text'.* columns are sentence;.*--column"),
             ([1], {}, "'sentence' is of type int64, expected string"),
