@@ -188,12 +188,16 @@ class EmbeddingRun:
         about = about_output(self._output, self._format_class)
         assert about is not None  # see _check_output
         check_same_settings(about["settings"], settings, str(self._output))
-        digests = [content.digest for content in self._contents(engine)]
-        if digests != [content["digest"] for content in about["input"]]:
-            raise ConfigurationError(
-                f"--resume: {self._output} is complete, and was made from another input. Give another path, "
-                "or --overwrite to replace it."
-            )
+        contents = [content._asdict() for content in self._contents(engine)]
+        compared = {"digest": "sentences"}
+        if self._format_class.holds_sources:  # else a text may have another name now
+            compared["name"] = "names of files"
+        for key, what in compared.items():
+            if [one[key] for one in contents] != [one[key] for one in about["input"]]:
+                raise ConfigurationError(
+                    f"--resume: {self._output} is complete, and was made from another input, with other "
+                    f"{what}. Give another path, or --overwrite to replace it."
+                )
         logger.info("%s is complete: there is nothing to do.", self._output)
         self._partial.remove()
         return EmbeddedFile(about["num_sentences"], about["num_tokens"])

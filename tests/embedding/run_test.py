@@ -383,6 +383,10 @@ def test_the_same_text_under_another_name_is_resumed(embedder: QuickEmbedder, fo
     if format == "parquet":  # which names its sources
         with pytest.raises(ConfigurationError, match=r"of in\.txt, .* are not those of moved\.txt"):
             embed(embedder, format, "moved.txt", resume=True)
+        embed(embedder, format, "moved.txt", overwrite=True)
+        Path("moved.txt").rename("in.txt")
+        with pytest.raises(ConfigurationError, match=r"out is complete, .* other names of files"):
+            embed(embedder, format, "in.txt", resume=True)
         return
     embed(embedder, format, "moved.txt", resume=True)
     assert len(embedder.embedded) < len(LINES)
@@ -553,9 +557,10 @@ class TestResume:
         embed(embedder, format, resume=True)
         expected = contents()
         embedder.embedded = []
-        for source in ("in.txt", io.BytesIO(Path("in.txt").read_bytes())):
-            embedded = embed(embedder, format, source, resume=True)
-            assert embedded == EmbeddedFile(len(LINES), NUM_TOKENS)
+        with open("in.txt", "rb") as file:
+            for source in ("in.txt", file):
+                embedded = embed(embedder, format, source, resume=True)
+                assert embedded == EmbeddedFile(len(LINES), NUM_TOKENS)
         assert embedder.embedded == []
         with pytest.raises(ConfigurationError, match="out was made with other settings: dtype was"):
             embed(embedder, format, resume=True, dtype="float16")
