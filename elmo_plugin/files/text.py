@@ -184,7 +184,7 @@ def byte_lines(
     while True:
         try:
             line = file.readline(MAX_LINE_BYTES + 1)
-            is_too_long = len(line) > MAX_LINE_BYTES
+            is_too_long = len(line.removesuffix(b"\n")) > MAX_LINE_BYTES
             if is_too_long and too_long is not None:
                 while line and not line.endswith(b"\n"):
                     line = file.readline(MAX_LINE_BYTES)

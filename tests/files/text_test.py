@@ -1,6 +1,7 @@
 """Files of text and JSON that users name: their size, kind, encoding and syntax are checked."""
 
 import gzip
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,14 @@ from typing import Any
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import MAX_DEPTH, decoded_lines, open_text, read_json
+from elmo_plugin.files.text import (
+    MAX_DEPTH,
+    MAX_LINE_BYTES,
+    byte_lines,
+    decoded_lines,
+    open_text,
+    read_json,
+)
 
 
 def nested(depth: int) -> str:
@@ -75,6 +83,13 @@ def test_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
         with open_text(tmp_path / name) as file:
             lines = list(decoded_lines(file, name, "a sentence"))
         assert lines == ["one\r", "", "two\x0b\u2028three"]
+
+
+def test_the_longest_line_may_end_in_a_line_feed() -> None:
+    line = b"a" * MAX_LINE_BYTES
+    file = io.BytesIO(line + b"\n" + line + b"a\n" + line)
+    lines = byte_lines(file, "in.txt", "a sentence", too_long=b"too long")
+    assert list(lines) == [line, b"too long", line]
 
 
 @pytest.mark.parametrize(
