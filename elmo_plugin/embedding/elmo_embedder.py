@@ -279,10 +279,11 @@ class ElmoEmbedder:
             arrays = [numpy.zeros(shape, dtype=numpy.float32) for _ in sentences]
         else:
             output = self.run_bilm(sentences, keep_sentences)
-            layers = [layer.cpu() for layer in output["activations"]]
+            # By numpy: in a forked process, torch would wait for threads that a fork does not copy.
+            layers = [layer.cpu().numpy() for layer in output["activations"]]
             arrays = [
                 # Without sentence marks. A copy: a view would keep the whole batch in memory.
-                torch.stack([layer[row, 1 : len(sentence) + 1] for layer in layers]).numpy()
+                numpy.stack([layer[row, 1 : len(sentence) + 1] for layer in layers])
                 for row, sentence in enumerate(sentences)
             ]
         return arrays if pool is None else [pool_tokens(array, pool) for array in arrays]

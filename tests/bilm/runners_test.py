@@ -247,7 +247,7 @@ def test_blocks_that_are_packed_together_change_nothing(
 
 THREADS = """
 import multiprocessing, numpy, os, torch
-from elmo_plugin import BiLM, FrozenBiLM, batch_to_ids
+from elmo_plugin import BiLM, ElmoEmbedder, FrozenBiLM, batch_to_ids
 torch.set_num_threads(3)
 # So many that torch's own operations use threads.
 words = batch_to_ids([[f"word{row}"] * 40 for row in range(100)])
@@ -258,7 +258,8 @@ def is_right(snapshot):  # not by torch, which uses threads to compare
     return numpy.array_equal(snapshot(words)["activations"][-1].numpy(), expected.numpy())
 def run():
     snapshots = [frozen, FrozenBiLM.from_files("elmo_mini", kernel="simd"), bilm.freeze(kernel="simd")]
-    os._exit(0 if all(map(is_right, snapshots)) else 1)
+    layers = ElmoEmbedder.from_bilm(frozen).embed_sentence(["word"] * 1000)
+    os._exit(0 if layers.shape == (3, 1000, 256) and all(map(is_right, snapshots)) else 1)
 torch.set_num_threads(1)
 assert is_right(FrozenBiLM.from_files("elmo_mini", kernel="simd"))
 torch.set_num_threads(3)
