@@ -272,7 +272,9 @@ def hashed(config: Dict[str, Any]) -> Dict[str, Any]:
 
 def _hashed(value: Any, key: str) -> Any:
     if isinstance(value, dict):
-        return {name: _hashed(inner, name) for name, inner in value.items()}
+        # Paths in a dictionary can have any names: {"pretrained_files": {"tokens": "glove.txt"}}.
+        names_files = _FILE_KEY.search(key)
+        return {name: _hashed(inner, key if names_files else name) for name, inner in value.items()}
     if isinstance(value, list):
         return [_hashed(item, key) for item in value]
     files = _files_of(value) if isinstance(value, str) and _FILE_KEY.search(key) else {}

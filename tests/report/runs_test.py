@@ -254,7 +254,7 @@ class TestRunFolder:
     def data(self, tmp_path: Path) -> Path:
         data = tmp_path / "data"
         names = ("train.txt", "dev1.txt", "in/a/dev2.txt")
-        for name in (*names, "documents/a", "documents/b", "elsewhere/c"):
+        for name in (*names, "words.txt", "documents/a", "documents/b", "elsewhere/c"):
             (data / name).parent.mkdir(parents=True, exist_ok=True)
             (data / name).write_text(name)
         (data / "documents" / "linked").symlink_to("../elsewhere")
@@ -266,6 +266,7 @@ class TestRunFolder:
             "train_data_path": str(data / "train.txt"),
             "validation_data_path": [f"{data}/**/dev*.txt", str(data / "documents")],
             "test_data_path": "https://example.org/test.txt",
+            "vocabulary": {"pretrained_files": {"tokens": str(data / "words.txt")}},
             "model": {"type": model_type, "text_encoder": elmo},
         }
 
@@ -309,6 +310,10 @@ class TestRunFolder:
         "change, key",
         [
             (lambda data: (data / "train.txt").write_text("TRAIN.TXT"), "train_data_path"),
+            (
+                lambda data: (data / "words.txt").write_text("w"),
+                r"vocabulary\.pretrained_files\.tokens",
+            ),
             (lambda data: (data / "in").rename(data / "out"), "validation_data_path"),
             (lambda data: (data / "in/a/dev2.txt").write_text("dev"), "validation_data_path"),
             (lambda data: (data / "documents" / "b").write_text("c"), "validation_data_path"),
