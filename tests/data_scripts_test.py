@@ -153,6 +153,25 @@ def test_repeated_sentences_and_documents_with_evaluated_text_are_left_out(load:
     ]
 
 
+def test_modern_text_is_not_made_while_evaluated_text_is_missing(
+    load: Load, tmp_path: Path
+) -> None:
+    """Else a data set that could not be fetched would not be left out of it."""
+    modern_text = load("modern_text")
+    article = {"paragraphs": [{"context": "a b c d e f g h"}]}
+    rows = "".join(f"x\tx\tx\t{word}\n" for word in "bcdefghi")
+    files = {f"lm/{name}heldout.txt": "" for name in ("", "wikitext/", "wikisplit/")}
+    files["squad/dev.json"] = json.dumps({"data": [article]})
+    files.update({f"ner/{name}/test.conll": "" for name in ("wikigold", "wnut17")})
+    files.update({"srl/test.gold_conll": rows, "coref/test.gold_conll": rows})
+    for name, text in files.items():
+        with pytest.raises(FileNotFoundError):
+            modern_text.evaluated_ngrams(tmp_path)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert len(modern_text.evaluated_ngrams(tmp_path)) == 2
+
+
 def test_pairs_with_one_premise_are_in_one_part(load: Load, tmp_path: Path) -> None:
     pairs = [{"premise": f"p{i}", "hypothesis": "h ", "label": "neutral"} for i in range(8000)]
     pairs += [{**pairs[5], "hypothesis": "g"}, {**pairs[5], "premise": "new"}]

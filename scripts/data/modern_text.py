@@ -47,20 +47,30 @@ def column_sentences(path: Path, column: int) -> Iterator[str]:
             sentence = []
 
 
+def evaluated_files(folder: Path, pattern: str) -> List[Path]:
+    """Return the files of a data set. Raise an error if there are none: their text would not be left out."""
+    paths = sorted(folder.glob(pattern))
+    if not paths:
+        raise FileNotFoundError(
+            f"{folder}: found no {pattern}, expected text that is to be left out"
+        )
+    return paths
+
+
 def evaluated_ngrams(data: Path) -> Set[int]:
-    """Return the n-grams of all text in the data folder on which something is measured."""
+    """Return the n-grams of all text on which something is measured. Raises as `evaluated_files`."""
     texts: List[str] = []
     for name in ("wikitext", "wikisplit", "."):
         path = data / "lm" / name / "heldout.txt"
         texts += path.read_text(encoding="utf-8").split("\n")
-    for path in sorted((data / "squad").glob("*.json")):
+    for path in evaluated_files(data / "squad", "*.json"):
         for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
             texts += [paragraph["context"] for paragraph in article["paragraphs"]]
     for name in ("wikigold", "wnut17"):
-        for path in sorted((data / "ner" / name).glob("*.conll")):
+        for path in evaluated_files(data / "ner" / name, "*.conll"):
             texts += column_sentences(path, 0)
     for name in ("srl", "coref"):
-        for path in sorted((data / name).glob("*.gold_conll")):
+        for path in evaluated_files(data / name, "*.gold_conll"):
             texts += column_sentences(path, 3)
     return set().union(*map(ngrams, texts))
 
