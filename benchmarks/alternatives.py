@@ -28,7 +28,8 @@ from measurement import (
 )
 from tokenizers import BertWordPieceTokenizer
 
-from elmo_plugin.bilm.processor import has_bfloat16_products
+from elmo_plugin.bilm.processor import CPU, has_bfloat16_products
+from elmo_plugin.bilm.runners import AUTO, choose_runner
 
 CONTENDER = Path(__file__).with_name("contender.py")
 NUM_SENTENCES = 320
@@ -110,7 +111,9 @@ def all_contenders(files: Dict[str, Sequence[str]], precisions: Sequence[str]) -
     for label, bilm_files in files.items():
         contenders.append(Contender(label, "allennlp", "float32", bilm_files))
         contenders += [
-            Contender(label, "elmo_plugin", precision, bilm_files) for precision in precisions
+            Contender(label, "elmo_plugin", precision, bilm_files)
+            for precision in precisions
+            if choose_runner(AUTO, precision, CPU)[1] == precision
         ]
     contenders += [
         Contender(shape, "transformers", precision, shape=shape)

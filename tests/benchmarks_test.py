@@ -243,3 +243,14 @@ def test_alternatives(
     for row in rows:
         assert float(row["words/s"].replace(",", "")) > 0
         assert (row["pieces per word"] == "") == row["contender"].startswith("ELMo")
+
+
+def test_a_precision_in_which_elmo_does_not_run_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alternatives = importlib.import_module("alternatives")
+    simd = "elmo_plugin.bilm.runners.simd_runner.unsupported_reason"
+    monkeypatch.setattr(simd, lambda unit: "it was not compiled")
+    contenders = alternatives.all_contenders({"ELMo": ("options", "weights")}, ["float32", "int8"])
+    of_elmo = [(row.library, row.precision) for row in contenders if row.label == "ELMo"]
+    assert of_elmo == [("allennlp", "float32"), ("elmo_plugin", "float32")]
