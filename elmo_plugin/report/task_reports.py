@@ -254,7 +254,7 @@ def compare_vectors(options: VectorsOptions) -> Optional[Report]:
     for bilm in options.bilms:
         resolve_model_files(bilm, None)  # before anything is trained
     if options.wide_vectors:
-        _check_wide_vectors(options, bilms)
+        _check_wide_vectors(options, experiment)
     pairs = [*product([*of_words, *of_bilms], [none]), *product(of_both, [*of_words, *controls])]
     planned = [(variant.label, compared.label) for variant, compared in pairs]
     return _compare("vectors", "Vectors of words", _VECTORS_NOTE, experiment, variants, planned)
@@ -264,12 +264,14 @@ def _name(path: str) -> str:
     return Path(path).name
 
 
-def _check_wide_vectors(options: VectorsOptions, bilms: Sequence[str]) -> None:
+def _check_wide_vectors(options: VectorsOptions, experiment: TaskExperiment) -> None:
     """Raise an error unless each file is as wide as the word vectors and one of the biLMs together."""
     found = f"nothing beside --wide-vectors {' '.join(options.wide_vectors)}"
     check_option("--word-vectors", found, options.word_vectors is not None, "a file")
     word_dim = width_of_vectors(str(options.word_vectors))
-    widths = [word_dim + BiLM.from_files(bilm).get_output_dim() for bilm in bilms]
+    of_config = [experiment.elmo.get(key) for key in ("options_file", "weight_file")]
+    files_of_bilms = [[bilm] for bilm in options.bilms] or [of_config]
+    widths = [word_dim + BiLM.from_files(*files).get_output_dim() for files in files_of_bilms]
     for file in options.wide_vectors:
         width = width_of_vectors(file)
         expected = f"{' or '.join(map(str, widths))}, of --word-vectors and a biLM together"

@@ -280,6 +280,20 @@ class TestVectors:
             compare_vectors(options(VectorsOptions, word_vectors=words("glove", 3), **given))
         assert training.started == []
 
+    def test_the_bilm_of_a_config_may_have_two_names(
+        self, training: FakeTraining, options: Options, words: Any
+    ) -> None:
+        files = {"options_file": f"{OTHER}/options.json", "weight_file": f"{OTHER}/weights.hdf5"}
+        given = options(
+            VectorsOptions,
+            seeds=(1,),
+            word_vectors=words("glove", 3),
+            wide_vectors=(words("wide", 3 + OTHER_WIDTH),),
+            overrides={f"{ELMO_KEY}.{key}": file for key, file in files.items()},
+        )
+        table = tables_of(compare_vectors(given))[0]
+        assert column(table, "variant") == [NONE, WORDS, WIDE, "ELMo", f"{WORDS} and ELMo"]
+
     @pytest.mark.parametrize(
         "text, found",
         [
