@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
 import torch
-from measurement import Table, bilm_title, float32_files, run_benchmark
+from measurement import Table, bilm_title, float32_files, frozen_bilm, run_benchmark
 
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.errors import ConfigurationError
 
 STATUS = Path("/proc/self/status")
+SMALL_BILM = ("elmo_mini", None)
 
 
 def main(argv: Optional[List[str]] = None) -> None:
@@ -33,10 +34,12 @@ def tables(settings: argparse.Namespace) -> Iterator[Table]:
 
     # Raises
 
-    `ConfigurationError` if this is not Linux.
+    `ConfigurationError` if this is not Linux, or a precision or the kernel does not run here.
     """
     if not STATUS.exists():
         raise ConfigurationError(f"Memory is measured through {STATUS}, which only Linux has.")
+    for precision in settings.precisions:
+        frozen_bilm(SMALL_BILM, precision, settings.kernel)  # an error here is shown in one line
     with float32_files(settings.bilm) as files:
         title = bilm_title(settings.bilm, BiLMOptions.from_file(files[0]))
         rows = [
@@ -83,12 +86,11 @@ def load(options_file: str, weight_file: str, precision: str, kernel: str) -> Di
     import time
 
     import h5py
-    from measurement import frozen_bilm
 
     from elmo_plugin import batch_to_ids
 
     sentence = batch_to_ids([["One", "sentence"]])
-    frozen_bilm(("elmo_mini", None), precision, kernel)(sentence)
+    frozen_bilm(SMALL_BILM, precision, kernel)(sentence)
     gc.collect()
     # What the small biLM has freed must not serve the one that is measured.
     ctypes.CDLL(None).malloc_trim(0)

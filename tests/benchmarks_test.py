@@ -1,6 +1,7 @@
 """The benchmarks run, print the tables that they promise, and refuse to time what is not the same."""
 
 import importlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -159,6 +160,21 @@ def test_memory(bilm: List[str], capsys: pytest.CaptureFixture) -> None:
     (row,) = printed_rows(capsys)
     assert row["precision"] == "bfloat16"
     assert float(row["load, s"]) >= 0 and int(row["libraries"].replace(",", "")) > 100
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Memory is measured on Linux only.")
+def test_memory_of_what_does_not_run_is_an_error_in_one_line(
+    bilm: List[str], capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simd = "elmo_plugin.bilm.runners.simd_runner.unsupported_reason"
+    monkeypatch.setattr(simd, lambda unit: "it was not compiled")
+    for options, error in (
+        (["--kernel", "simd"], "kernel is 'simd', but it was not compiled"),
+        (["--precisions", "int8"], "found int8, but the biLM runs in float32"),
+    ):
+        with pytest.raises(SystemExit):
+            importlib.import_module("memory").main([*bilm, *options])
+        assert error in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("has_cold", [True, False])
