@@ -238,7 +238,7 @@ class RunFolder:
             epochs=len(curve_files),
             best_epoch=metrics["best_epoch"] + 1,
             minutes=pandas.Timedelta(metrics["training_duration"]).total_seconds() / 60,
-            # AllenNLP's "MB" are 2^20 bytes.
+            # AllenNLP's "MB" are 2^20 bytes. On Linux they are at least the peak of this process.
             peak_gigabytes=metrics["peak_worker_0_memory_MB"] * 2**20 / 10**9,
         )
 

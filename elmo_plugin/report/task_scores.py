@@ -182,7 +182,7 @@ class TaskScores:
         note = (
             f"dev: the best epoch's score on validation data; {test}. std: of the sample, over seeds. "
             "epochs and minutes: means, of training and validation; peak GB: the largest at the start of an "
-            "epoch."
+            "epoch, on Linux no less than the peak of the program that started the run."
         )
         scores = self.trained.scores[self._field]
         unlearned = [", ".join(map(str, key)) for key in scores.index[scores == 0.0]]
