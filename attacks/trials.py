@@ -5,22 +5,22 @@ Linux only. A trial is known by its number: its random numbers depend on the see
 that number alone, so that a failure can be repeated.
 """
 
-import itertools
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import time
 import traceback
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from random import Random
-from typing import Any, Callable, List, NamedTuple
+from typing import Any, Callable, Iterator, List, NamedTuple
 
 # Called with a generator of random numbers. Raises an exception if the promise was broken.
 Trial = Callable[[Random], None]
-PREPARING, DONE = -1, -2
+PREPARING, DONE = -1, "done"
 # What takes a second of processor time may take so many seconds on a busy machine.
 PATIENCE = 10
 MAX_SECONDS_TO_PREPARE = 100.0
@@ -85,105 +85,68 @@ def run_attack(
 ) -> Outcome:
     """
     Run trials one after another until one of the limits is reached. `report` is called with each failure. A
-    process that dies, or that is killed because a trial takes too long, is replaced by another.
+    process that dies, or that the system ends because a trial takes too long, is replaced by another.
     """
     outcome = Outcome(attack, seed)
     begin = time.monotonic()
     context = multiprocessing.get_context("forkserver")
-    first = 0
-
-    def add(failure: Failure) -> None:
-        # What a process has sent before it is killed may be more.
-        if len(outcome.failures) < max_failures:
-            outcome.failures.append(failure)
-            report(failure)
-
-    def receive(kind: str, value: Any) -> bool:
-        """Note a trial or a failure, and return whether no more are needed."""
-        if kind == "failure":
-            add(value)
-        else:
-            outcome.num_trials += value
-        return len(outcome.failures) >= max_failures
-
-    while first < max_trials and len(outcome.failures) < max_failures:
-        seconds = max_seconds - (time.monotonic() - begin)
-        if seconds <= 0 and first:
-            break
+    is_done = False
+    while not is_done:
         current = context.Value("q", PREPARING)
+        numbers = range(outcome.num_trials, max_trials)
+        seconds = max_seconds - (time.monotonic() - begin)
+        limits = seconds, max_failures - len(outcome.failures)
         receiver, sender = context.Pipe(duplex=False)
         with tempfile.TemporaryDirectory(prefix="attack-", ignore_cleanup_errors=True) as folder:
             process = context.Process(
-                target=_work,
-                args=(attack, seed, range(first, max_trials), seconds, folder, current, sender),
+                target=_work, args=(attack, seed, numbers, *limits, folder, current, sender)
             )
             process.start()
             sender.close()
-            is_killed = _watch(process, attack, current, receiver, receive)
-            last = current.value
-            if last == DONE:
-                first = max_trials
-            elif len(outcome.failures) < max_failures:
-                number = max(last, first)
-                what = "preparation" if last == PREPARING else "trial"
-                limit = MAX_SECONDS_TO_PREPARE if last == PREPARING else attack.max_seconds
-                how = (
-                    f"the {what} took more than {limit:g} s of processor time, or {PATIENCE} times as long"
-                    if is_killed
-                    else f"the process ended with status {process.exitcode} in the {what}"
-                )
-                add(Failure(number, f"{how}\n{_end_of_log(Path(folder))}"))
-                first = number + 1
-                if last == PREPARING:
+            failures = []
+            for message in _messages_of(process, receiver):
+                if message == DONE:
+                    is_done = True
                     break
+                failures.append(message)
+                report(message)
+            process.join()
+            if not is_done:
+                failures.append(_end_of(process, attack, numbers, current.value, Path(folder)))
+                report(failures[-1])
+                is_done = current.value == PREPARING
+        outcome.failures += failures
+        if current.value != PREPARING:
+            outcome.num_trials = current.value + 1
+        is_done |= outcome.num_trials >= max_trials or len(outcome.failures) >= max_failures
+        is_done |= time.monotonic() > begin + max_seconds
     outcome.seconds = time.monotonic() - begin
     return outcome
 
 
-def _watch(
-    process: Any,
-    attack: Attack,
-    current: Any,
-    receiver: Connection,
-    receive: Callable[[str, Any], bool],
-) -> bool:
-    """
-    Wait until a process ends, and return whether it was killed because it took too long. `receive` gets its
-    messages, and returns whether to kill it.
-    """
-    number, since, used = current.value, time.monotonic(), _processor_seconds(process.pid)
-    is_open = True
-    while is_open or process.is_alive():
-        if is_open and receiver.poll(0.1):
-            try:
-                message = receiver.recv()
-            except EOFError:
-                is_open = False
-                process.join(5)
-                continue
-            if receive(*message):
-                process.kill()
-        if current.value != number:
-            number, since, used = current.value, time.monotonic(), _processor_seconds(process.pid)
-        limit = MAX_SECONDS_TO_PREPARE if number == PREPARING else attack.max_seconds
-        is_late = time.monotonic() - since > PATIENCE * limit
-        if number != DONE and (is_late or _processor_seconds(process.pid) - used > limit):
-            process.kill()
-            process.join()
-            return True
-    process.join()
-    return False
+def _messages_of(process: Any, receiver: Connection) -> Iterator[Any]:
+    """Yield what a process sends until it ends. Those that it has started may keep the pipe open."""
+    while receiver in wait([receiver, process.sentinel]):
+        try:
+            yield receiver.recv()
+        except EOFError:
+            return
 
 
-def _processor_seconds(process_id: int) -> float:
-    """Return the processor time of a process without its children, 0 after its end."""
-    try:
-        status = Path(f"/proc/{process_id}/stat").read_text()
-    except OSError:
-        return 0.0
-    # Fields 14 and 15; the second one, in brackets, may have spaces.
-    fields = status.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _end_of(process: Any, attack: Attack, numbers: range, current: int, folder: Path) -> Failure:
+    """Return the failure of a process that ended in its preparation or in a trial."""
+    what, limit = "trial", attack.max_seconds
+    if current == PREPARING:
+        what, limit = "preparation", MAX_SECONDS_TO_PREPARE
+    if process.exitcode in (-signal.SIGPROF, -signal.SIGALRM):
+        how = (
+            f"the {what} took more than {limit:g} s of processor time, or {PATIENCE} times as long"
+        )
+    else:
+        how = f"the process ended with status {process.exitcode} in the {what}"
+    log = folder / "log"
+    output = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+    return Failure(max(current, numbers.start), f"{how}\n{output}")
 
 
 def _work(
@@ -191,34 +154,46 @@ def _work(
     seed: int,
     numbers: range,
     seconds: float,
+    max_failures: int,
     folder: str,
     current: Any,
     sender: Connection,
 ) -> None:
     """Run trials in a process of their own, for a number of seconds, but at least one."""
-    deadline = time.monotonic() + seconds
+    end = time.monotonic() + seconds
     log = os.open(Path(folder) / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(log, stream.fileno())
     place = Path(folder) / "work"
     place.mkdir()
+    _end_after(MAX_SECONDS_TO_PREPARE)
     trial = attack.prepare(place)
-    count = itertools.count(1)
+    num_failures = 0
     for number in numbers:
         current.value = number
+        _end_after(attack.max_seconds)
         before = _megabytes("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins at what is there now
+        reason = ""
         try:
             trial(generator(seed, attack.name, number))
         except Exception:
-            sender.send(("failure", Failure(number, traceback.format_exc(limit=-6))))
+            reason = traceback.format_exc(limit=-6)
         growth = _megabytes("VmHWM") - before
-        if next(count) > 1 and growth > attack.max_megabytes:
-            sender.send(("failure", Failure(number, f"the trial needed {growth:,} MB more")))
-        sender.send(("trials", 1))
-        if time.monotonic() > deadline:
+        if not reason and number > numbers.start and growth > attack.max_megabytes:
+            reason = f"the trial needed {growth:,} MB more"
+        if reason:
+            sender.send(Failure(number, reason))
+            num_failures += 1
+        if time.monotonic() > end or num_failures == max_failures:
             break
-    current.value = DONE
+    sender.send(DONE)
+
+
+def _end_after(max_seconds: float) -> None:
+    """Have the system end this process by a signal, of timers that its own processes do not inherit."""
+    signal.setitimer(signal.ITIMER_PROF, max_seconds)  # of the processor, in all threads
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE * max_seconds)
 
 
 def _megabytes(entry: str) -> int:
@@ -226,11 +201,6 @@ def _megabytes(entry: str) -> int:
     return (
         next(int(line.split()[1]) for line in status.splitlines() if line.startswith(entry)) // 1024
     )
-
-
-def _end_of_log(folder: Path) -> str:
-    log = folder / "log"
-    return log.read_text(errors="replace")[-2000:] if log.exists() else ""
 
 
 def as_table(outcomes: List[Outcome]) -> str:
