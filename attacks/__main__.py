@@ -24,7 +24,7 @@ from attacks.trials import Attack, Failure, Outcome, as_table, generator, run_at
 
 _MODULES = (
     *("archives", "cluster", "crashes", "distributed", "gradients", "inputs", "kernels", "models"),
-    *("parsers", "reports", "requests", "servers", "threads"),
+    *("parsers", "reports", "requests", "threads"),
 )
 ATTACKS = {
     attack.name: attack

@@ -93,22 +93,20 @@ def start(function: Callable[[], None], log: Path) -> int:
         os._exit(1)
 
 
-def ended(
-    driver: int, random: Optional[Random] = None, max_seconds: float = MAX_SECONDS
-) -> Optional[int]:
+def ended(driver: int, random: Optional[Random]) -> Optional[int]:
     """
     Kill a driver, or one of the processes of its Ray, at a random time, and return the driver's exit status.
     Without random numbers, wait for it. `None` if it did not end, and was killed.
     """
     begin = time.monotonic()
-    moment = begin + (random.uniform(0, MOST_SECONDS_TO_KILL) if random else max_seconds)
+    moment = begin + (random.uniform(0, MOST_SECONDS_TO_KILL) if random else MAX_SECONDS)
     status: Optional[int] = None
-    while status is None and time.monotonic() < begin + max_seconds:
+    while status is None and time.monotonic() < begin + MAX_SECONDS:
         pid, result = os.waitpid(driver, os.WNOHANG)
         if pid:
             status = os.waitstatus_to_exitcode(result)
         elif random and time.monotonic() > moment:
-            moment = begin + max_seconds
+            moment = begin + MAX_SECONDS
             # The driver as often as one of the others.
             others = processes_of(driver)
             victim = random.choice(others) if others and random.random() < 0.5 else driver
