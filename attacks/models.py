@@ -1,6 +1,6 @@
 """
-Random biLMs on random batches, against a slow float64 loop and AllenNLP's own `Elmo`: values and states, in
-each precision, on each vector unit of the processor, and on a GPU if there is one.
+Random biLMs on random batches, against a slow float64 loop: values and states, in each precision, on each
+vector unit of the processor, and on a GPU if there is one.
 """
 
 import logging
@@ -364,65 +364,4 @@ def compare_elmo(
             check("zeros at padding", keeps_marks or not ours[len(mixed) :].any())
 
 
-def allennlp(folder: Path) -> Trial:
-    """`Elmo`, against AllenNLP's class of this name."""
-    from allennlp.modules.elmo import Elmo as AllenNLPElmo
-
-    import elmo_plugin.plugin  # noqa: F401 - AllenNLP on today's torch
-
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
-    files = (str(folder / "options.json"), str(folder / "weights.hdf5"))
-
-    def trial(random: Random) -> None:
-        choose_code(random, "default")
-        # AllenNLP has no others.
-        options = replace(random_options(random), use_skip_connections=True)
-        random_weights(random, options).save(*files)
-        settings: Dict[str, Any] = {
-            "num_output_representations": random.randint(1, 3),
-            "do_layer_norm": random.random() < 0.3,
-            "keep_sentence_boundaries": random.random() < 0.3,
-            "dropout": 0.0,
-        }
-        try:
-            theirs = AllenNLPElmo(*files, **settings)
-        except KeyError:
-            return  # it always expects a projection
-        theirs._elmo_lstm._elmo_lstm.stateful = False
-        ours = Elmo(*files, **settings).eval()
-        with torch.no_grad():
-            for parameter in ours.parameters():
-                if parameter.requires_grad:
-                    parameter.normal_()
-        parameters = dict(ours.named_parameters())
-        for name, parameter in theirs.named_parameters():
-            if parameter.requires_grad:
-                parameter.data.copy_(parameters[name].data)
-        # AllenNLP's fails on a batch without words.
-        character_ids = batch_to_ids([["a"], *random_sentences(random)])
-        with torch.no_grad():
-            expected, found = theirs.eval()(character_ids), ours(character_ids)
-        deviation = 1.0  # the least of a layer, by which a layer norm divides
-        if settings["do_layer_norm"]:
-            with torch.no_grad():
-                raw = theirs._elmo_lstm(character_ids)
-            tokens = raw["mask"].bool()
-            deviation = min(float(layer[tokens].std(False)) for layer in raw["activations"])
-        if deviation < MIN_DEVIATION:
-            return
-        check("the same mask", torch.equal(found["mask"], expected["mask"].bool()))
-        terms = num_terms(options, character_ids.size(1) + 2)
-        mask = expected["mask"].bool()
-        for our, their in zip(found["elmo_representations"], expected["elmo_representations"]):
-            scale = max(1.0, float(their[mask].abs().max())) * 3 ** (options.num_lstm_layers + 1)
-            scale /= min(1.0, deviation)
-            assert_close(our[mask], their[mask], terms, scale, "float32")
-
-    return trial
-
-
-ATTACKS = [
-    Attack("models", PROMISE, values, max_seconds=60.0),
-    Attack("allennlp", "`Elmo` is AllenNLP's", allennlp, max_seconds=60.0),
-]
+ATTACKS = [Attack("models", PROMISE, values, max_seconds=60.0)]
