@@ -1,6 +1,7 @@
 import re
-from typing import Any
+from typing import Any, Callable, List
 
+import numpy
 import pytest
 import torch
 from hypothesis import example, given
@@ -14,8 +15,15 @@ from tests.conftest import SENTENCES, of_allennlp
 
 @given(st.lists(st.lists(st.text(max_size=60), min_size=1, max_size=3), min_size=1, max_size=3))
 @example(SENTENCES)
+@example([["\ud83d", "a\ud83db"]])  # halves of surrogate pairs
 def test_ids_are_those_of_allennlp(sentences: list) -> None:
     assert torch.equal(batch_to_ids(sentences), of_allennlp("modules.elmo.batch_to_ids")(sentences))
+
+
+@pytest.mark.parametrize("form", [tuple, numpy.array], ids=["tuples", "arrays"])
+def test_words_may_be_in_any_sequence(form: Callable[[List[str]], Any]) -> None:
+    words = [["a", "été"], ["日本語"]]
+    assert torch.equal(batch_to_ids([form(sentence) for sentence in words]), batch_to_ids(words))
 
 
 def test_batches_without_words_keep_three_dimensions() -> None:
@@ -28,7 +36,7 @@ def test_a_string_in_place_of_words_is_refused() -> None:
         batch_to_ids([["Hello"], "Hello there"])
 
 
-@pytest.mark.parametrize("word", [None, 1, b"a", ["a"], float("nan")], ids=repr)
+@pytest.mark.parametrize("word", [None, 1, b"a", ["a"], (), float("nan"), numpy.int64(1)], ids=repr)
 def test_a_word_that_is_no_string_is_named(word: Any) -> None:
     with pytest.raises(ValueError, match=re.escape(f"Word 1 of sentence 0 is {word!r}, expected")):
         batch_to_ids([["a", word]])
