@@ -1,14 +1,12 @@
 """
-One model in many threads, and in processes that are forked from one that uses it or get it sent: the numbers
-of a serial run, to the bit.
+One model in many threads, and in processes that are forked from one that uses it: the numbers of a serial
+run, to the bit.
 """
 
-import functools
 import os
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from random import Random
 from typing import Any, Callable, List
@@ -55,17 +53,18 @@ def random_model(random: Random) -> Any:
     return frozen if kind == "frozen" else ElmoEmbedder.from_bilm(frozen)
 
 
-def run(model: Any, sentences: Sentences) -> List[Tensor]:
-    if isinstance(model, ElmoEmbedder):
-        return [torch.from_numpy(layers.copy()) for layers in model.embed_batch(sentences)]
-    output = model(batch_to_ids(sentences))
-    layers = output["elmo_representations" if isinstance(model, Elmo) else "activations"]
-    return [layer.detach() for layer in layers]
-
-
 def calls(random: Random) -> Call:
     """Return a function of sentences that runs a new model."""
-    return functools.partial(run, random_model(random))
+    model = random_model(random)
+
+    def run(sentences: Sentences) -> List[Tensor]:
+        if isinstance(model, ElmoEmbedder):
+            return [torch.from_numpy(layers.copy()) for layers in model.embed_batch(sentences)]
+        output = model(batch_to_ids(sentences))
+        layers = output["elmo_representations" if isinstance(model, Elmo) else "activations"]
+        return [layer.detach() for layer in layers]
+
+    return run
 
 
 def are_equal(found: List[Tensor], expected: List[Tensor]) -> bool:
@@ -130,23 +129,6 @@ def forks(folder: Path) -> Trial:
     return trial
 
 
-def sent(folder: Path) -> Trial:
-    """
-    A model is pickled as for another process, and so the numbers of its tensors move into shared memory.
-    """
-    torch.set_num_threads(1)
-
-    def trial(random: Random) -> None:
-        model, batch = random_model(random), odd_sentences(random)
-        expected = run(model, batch)
-        for _ in range(random.choice([1, 2])):
-            received = pickle.loads(ForkingPickler.dumps(model))
-            check("the numbers of the sender", are_equal(run(received, batch), expected))
-            check("the numbers that it had", are_equal(run(model, batch), expected))
-
-    return trial
-
-
 def in_a_fork(function: Callable[[], Any]) -> Any:
     """Return what a function returns in a forked process."""
     reading, writing = os.pipe()
@@ -172,5 +154,4 @@ PROMISE = "models can be used in threads and in forked processes, with the same 
 ATTACKS = [
     Attack("threads", PROMISE, threads, max_seconds=60.0),
     Attack("forks", PROMISE, forks, max_seconds=60.0),
-    Attack("sent", PROMISE, sent, max_seconds=60.0),
 ]

@@ -193,9 +193,12 @@ class TestCopies:
         assert copy.deepcopy(frozen) is frozen
         assert copy.copy(frozen) is frozen
 
+    @pytest.mark.parametrize("precision", PRECISIONS)
     @pytest.mark.parametrize("kernel", ["auto", "reference"])
-    def test_a_pickle_gives_the_same_and_changes_nothing(self, kernel: str, make: Make) -> None:
-        frozen = make(kernel=kernel, word_cache_size=0)
+    def test_a_pickle_gives_the_same_and_changes_nothing(
+        self, kernel: str, precision: str, make: Make
+    ) -> None:
+        frozen = make(kernel=kernel, precision=precision, word_cache_size=0)
         expected = activations(frozen)
         assert torch.equal(activations(pickle.loads(pickle.dumps(frozen))), expected)
         # Moves the numbers of tensors into shared memory.
