@@ -1,6 +1,6 @@
 """
-What strangers send: lines of JSON for predictors, HTTP requests, and words of a command line; and how much of
-it a process endures.
+What strangers send: HTTP requests with JSON for predictors, and words of a command line; and how much of it a
+process endures.
 """
 
 import contextlib
@@ -31,9 +31,6 @@ from attacks.mutations import mutated_bytes, mutated_json, odd_word
 from attacks.trials import Attack, Trial, check
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.commands import report
-from elmo_plugin.commands.predict import answers_to_lines
-from elmo_plugin.files.text import byte_lines, open_text
-from elmo_plugin.predictors import load_predictor
 from elmo_plugin.serving.answers import EXAMPLE, ServedModel, WordsInContext
 from elmo_plugin.serving.app import make_app
 from elmo_plugin.serving.options import Limits
@@ -85,43 +82,6 @@ def check_error(answer: Any) -> None:
     message = answer["error"]
     check(f"one line: {message!r}", bool(message) and message.isprintable())
     check("no traceback", "Traceback" not in message and len(message) < 10_000)
-
-
-def predictors(folder: Path) -> Trial:
-    """Lines of `elmo predict`, of which some are damaged: each has its answer, or an error."""
-    canary = _prepared()
-    models = {task: load_predictor(archive) for task, archive in tiny_archives(folder).items()}
-    expected = {
-        (task, line): model.predict_json(json.loads(line))
-        for task, model in models.items()
-        for line in lines_of(task)
-    }
-    path = folder / "lines.jsonl"
-
-    def trial(random: Random) -> None:
-        task = random.choice(list(models))
-        lines: List[bytes] = []
-        originals: List[str] = []
-        for _ in range(random.randint(1, 8)):
-            line = random.choice(lines_of(task))
-            originals.append(line if random.random() < 0.3 else "")
-            data = line.encode()
-            if not originals[-1]:
-                data = _damaged(random, line)
-            lines.append(data.replace(b"\n", b""))
-        path.write_bytes(b"\n".join([*lines, b""]))
-        with canary.only_writes_in(folder), open_text(path) as file:
-            read = byte_lines(file, path, "a JSON object")
-            found = list(answers_to_lines(models[task], read, random.choice([1, 3, 64])))
-        check(f"{len(lines)} answers, found {len(found)}", len(found) == len(lines))
-        for line, answer in zip(originals, found):
-            models[task].dump_line(answer).encode()
-            if line:
-                check_same(answer, expected[task, line])
-            elif "error" in answer:
-                check("an error and nothing else", list(answer) == ["error"])
-
-    return trial
 
 
 def _damaged(random: Random, line: str) -> bytes:
@@ -418,7 +378,6 @@ def _resident_bytes() -> int:
 
 
 _PREPARE: List[Tuple[str, str, Callable[[Path], Trial]]] = [
-    ("predictors", "a damaged line is one error, and changes no other answer", predictors),
     ("server", "other pages, damaged, slow and huge requests are refused in time", server),
     (
         "command_lines",
