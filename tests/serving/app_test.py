@@ -251,6 +251,8 @@ def test_a_bug_shows_no_traceback_and_spoils_no_other_request(
         ("attacker.example:8000", None, 403),
         ("localhost.attacker.example", None, 403),
         ("192.0.2.1.attacker.example", None, 403),
+        ("127.0.0.1@attacker.example", None, 403),
+        ("0x7f.1.attacker", None, 403),
         ("", None, 403),
         ("[", None, 403),
         ("127.0.0.1:8000", "http://127.0.0.1:8000", 200),
@@ -259,6 +261,9 @@ def test_a_bug_shows_no_traceback_and_spoils_no_other_request(
         ("127.0.0.1:8000", "http://127.0.0.1:3000", 403),
         ("localhost:8000", "http://192.0.2.1", 403),
         ("localhost:8000", "https://attacker.example", 403),
+        ("localhost:8000", "http://elmo.example.org.attacker.example", 403),
+        ("localhost:8000", "http://attacker.example/localhost:8000", 403),
+        ("localhost:8000", "http://localhost:8000@attacker.example", 403),
         ("localhost:8000", "null", 403),
     ],
 )
@@ -271,6 +276,7 @@ def test_only_addresses_and_allowed_names_are_served(
         client.post(NER, json=SENTENCE, headers=headers),
     ):
         assert response.status_code == status
+        assert not any("access-control" in name for name in response.headers)  # for other pages
         if status == 403:
             assert "--allowed-host" in error_of(response, status)
 
