@@ -5,7 +5,6 @@ An operation is an event of Python's profiler: the begin or the end of a call. N
 goes through a call from Python, so each state that a killed process can leave behind has a number.
 """
 
-import ctypes
 import errno
 import os
 import resource
@@ -24,8 +23,6 @@ from attacks.trials import BrokenPromise, check
 from elmo_plugin.errors import ConfigurationError
 
 COMPLETE, ERROR, INTERRUPTED, CRASHED = 0, 3, 130, 1
-# Of Linux's sched.h and mount.h.
-CLONE_NEWNS, CLONE_NEWUSER, MS_REMOUNT = 0x00020000, 0x10000000, 32
 
 # Functions of C, by their names, that can change files or fail because of the disk.
 _FILE_CALLS = {
@@ -165,29 +162,6 @@ class _Counter:
         elif event == "c_call" and is_file_call and argument.__name__ != "close":
             self._is_done = True
             raise OSError(self._disturbance.code, os.strerror(self._disturbance.code))
-
-
-def mount_small_disk(folder: Path, num_bytes: int) -> bool:
-    """
-    Mount a disk in memory on a folder, which only this process and its children see, and which ends
-    with them. Call it again to change its size. Return whether the system permits it.
-    """
-    library = ctypes.CDLL(None)
-    flags = 0
-    if os.path.ismount(folder):
-        flags = MS_REMOUNT
-    else:
-        user, group = os.getuid(), os.getgid()
-        if library.unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0:
-            return False
-        for name, value in [
-            ("setgroups", "deny"),
-            ("uid_map", f"0 {user} 1"),
-            ("gid_map", f"0 {group} 1"),
-        ]:
-            Path("/proc/self", name).write_text(value)
-    options = f"size={num_bytes}".encode()
-    return library.mount(b"none", os.fsencode(folder), b"tmpfs", flags, options) == 0
 
 
 def contents(path: Path) -> "dict[str, bytes]":

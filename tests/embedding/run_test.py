@@ -515,11 +515,12 @@ class TestDamagedParts:
         self, expected: Any, interrupted: Any, bilm: FrozenBiLM, format: str, caplog: Any
     ) -> None:
         files = contents("out.partial")
-        for name in [name for name in files if "part-" in name]:
+        names = [name for name in files if "part-" in name]
+        for name, other in zip(names, names[1:] + names[:1]):
             size = len(files[name])
             positions = [*range(0, size, size // NUM_DAMAGED + 1), size - 1]
             changes = [damaged(files[name], position) for position in positions]
-            for content in (*changes, b"", files[name][: size // 2], None):
+            for content in (*changes, b"", files[name][: size // 2], files[other], None):
                 restore({**files, name: content or b""})
                 if content is None:
                     os.remove(name)
