@@ -23,7 +23,7 @@ from pathlib import Path
 from attacks.trials import Attack, Failure, Outcome, as_table, generator, run_attack
 
 _MODULES = (
-    *("archives", "cluster", "crashes", "distributed", "gradients", "inputs", "kernels", "models"),
+    *("archives", "cluster", "crashes", "gradients", "inputs", "kernels", "models"),
     *("parsers", "reports", "requests", "threads"),
 )
 ATTACKS = {

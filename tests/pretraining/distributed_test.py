@@ -30,6 +30,8 @@ from tests.pretraining.workers import reports_of_workers
 NUM_SAMPLES = 20
 ROWS, STEPS = 2, 3
 NUM_BATCHES = 4
+# More than are summed on the way to a weight: over batches, layers, tokens, cells, words and filters.
+TERMS = 10**6
 
 # Rows to look up: other ones in each worker, and another number of them; one occurs twice, one in both.
 WORDS = [[3, 0, 3, 7], [7, 2]]
@@ -60,38 +62,55 @@ def words_of_batches(shuffle: bool) -> List[int]:
     return [sum(batch["lengths"]) for batch in loader]
 
 
-def work(rank: int) -> Dict[str, Any]:
-    """Train for a few steps, and return a report on them."""
-    vocab = LMWordVocabulary.from_vocabulary_file(VOCABULARY_FILE)
-    reader = BiLMReader(VOCABULARY_FILE)
-    corpus = str(FIXTURES / "lm" / "train-*.txt")
-    loader = StreamDataLoader(reader, corpus, rows=ROWS, unroll_steps=STEPS)
+def new_model() -> BiLMTrainingModel:
+    """Return a model in float64, in which sums of another order differ little after some updates."""
     torch.manual_seed(0)  # AllenNLP gives all workers the same seed
+    vocab = LMWordVocabulary.from_vocabulary_file(VOCABULARY_FILE)
     softmax = SampledSoftmax(
         vocab.get_vocab_size("lm_words"), TINY_OPTIONS.projection_dim, NUM_SAMPLES, True
     )
-    model = BiLMTrainingModel(vocab, BiLM(TINY_OPTIONS), softmax, softmax_first=1)
+    bilm = BiLM(TINY_OPTIONS)
+    return BiLMTrainingModel(vocab, bilm, softmax, state_reset=0.3, softmax_first=1).double()
+
+
+def new_optimizer(model: BiLMTrainingModel) -> torch.optim.Optimizer:
+    return torch.optim.Adagrad(model.parameters(), lr=0.2, initial_accumulator_value=1.0)
+
+
+def work(rank: int) -> Dict[str, Any]:
+    """Train for a few steps, and return a report on them."""
+    reader = BiLMReader(VOCABULARY_FILE)
+    corpus = str(FIXTURES / "lm" / "train-*.txt")
+    loader = StreamDataLoader(reader, corpus, rows=ROWS, unroll_steps=STEPS)
+    model = new_model()
     with torch.no_grad():
-        softmax.word_vectors.weight += rank  # torch does not copy it, the callback does
-    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.2, initial_accumulator_value=1.0)
+        model.softmax.word_vectors.weight += rank  # torch does not copy it, the callback does
+    optimizer = new_optimizer(model)
     trainer = SimpleNamespace(model=model, optimizer=optimizer)
     BiLMStateCallback("").on_start(trainer, is_primary=rank == 0)
-    random_numbers = torch.rand(3).tolist()  # of which words are drawn and units dropped
+    random_state = torch.get_rng_state()  # of which words are drawn and units dropped
     parallel = DistributedDataParallel(model)
+    batches: List[Dict[str, Any]] = []
+    losses: List[float] = []
     words: List[int] = []
     rows_exchanged: List[int] = []
     for _, batch in zip(range(NUM_BATCHES), loader):
+        batches.append(batch)
         words += batch["forward_targets"].flatten().tolist()
         optimizer.zero_grad()
-        parallel(**batch)["loss"].backward()
+        loss_of_batch = parallel(**batch)["loss"]
+        loss_of_batch.backward()
+        losses.append(loss_of_batch.item())
         gradient = model.softmax.word_vectors.weight.grad
         rows_exchanged.append(gradient._nnz() if gradient.is_sparse else -1)
         optimizer.step()
     return {
         "exchange": exchange(rank),
+        "batches": batches,
+        "losses": losses,
         "words": words,
         "words_of_batches": [words_of_batches(shuffle) for shuffle in (True, False)],
-        "random_numbers": random_numbers,
+        "random_state": random_state,
         "rows_exchanged": rows_exchanged,
         "parameters": {name: value.detach() for name, value in model.named_parameters()},
         "steps": {
@@ -112,6 +131,34 @@ def test_they_reach_the_same_model(reports: List[Dict[str, Any]]) -> None:
     for name, parameter in first.items():
         # To the bit: both add the same two gradients, and else do the same.
         assert torch.equal(parameter, second[name]), name
+
+
+def test_one_process_with_the_batches_of_both_reaches_it_too(
+    reports: List[Dict[str, Any]],
+) -> None:
+    models = [new_model() for _ in reports]
+    optimizers = [new_optimizer(model) for model in models]
+    random_states = [report["random_state"] for report in reports]
+    losses: List[List[float]] = [[] for _ in reports]
+    for batches in zip(*(report["batches"] for report in reports), strict=True):
+        for rank, (model, batch) in enumerate(zip(models, batches)):
+            torch.set_rng_state(random_states[rank])
+            model.zero_grad()
+            loss_of_batch = model(**batch)["loss"]
+            loss_of_batch.backward()
+            losses[rank].append(loss_of_batch.item())
+            random_states[rank] = torch.get_rng_state()
+        for parameters in zip(*(model.parameters() for model in models)):
+            gradients = [parameter.grad for parameter in parameters]
+            if gradients[0] is not None:  # not of a frozen biLM
+                mean = sum(gradient.to_dense() for gradient in gradients) / len(gradients)
+                for parameter in parameters:
+                    parameter.grad = mean.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert_close(losses, [report["losses"] for report in reports], TERMS)
+    for name, parameter in models[0].named_parameters():
+        assert_close(reports[0]["parameters"][name], parameter, TERMS, scale=10.0)
 
 
 def test_the_optimizer_does_not_count_the_steps_of_a_frozen_bilm(
@@ -137,7 +184,7 @@ def test_they_end_an_epoch_with_the_same_batch(reports: List[Dict[str, Any]]) ->
 def test_they_read_and_draw_and_drop_different_things(reports: List[Dict[str, Any]]) -> None:
     first, second = reports
     assert first["words"] != second["words"]
-    assert first["random_numbers"] != second["random_numbers"]
+    assert not torch.equal(first["random_state"], second["random_state"])
 
 
 def test_of_the_softmax_only_sampled_rows_are_exchanged(reports: List[Dict[str, Any]]) -> None:

@@ -7,35 +7,29 @@ import torch
 import torch.distributed
 import torch.multiprocessing
 
+NUM_WORKERS = 2
 
-def reports_of_workers(
-    work: Callable[[int], Dict[str, Any]],
-    folder: Path,
-    num_workers: int = 2,
-    start_method: str = "forkserver",
-) -> List[Dict[str, Any]]:
+
+def reports_of_workers(work: Callable[[int], Dict[str, Any]], folder: Path) -> List[Dict[str, Any]]:
     """
     Return what `work`, a function of a module, returns for each rank. The folder must be empty.
 
-    Workers have imported the plugin already, see `conftest.py`. A forked process (`fork`) has what this
-    process has, but cannot run autograd if this process has started autograd's threads, as a test before
-    this one may have done.
+    Workers have imported the plugin already, see `conftest.py`. They are not forked from this process: they
+    could not run autograd if a test before this one has started its threads.
     """
     torch.multiprocessing.start_processes(
         _save_report,
-        args=(num_workers, work, str(folder)),
-        nprocs=num_workers,
-        start_method=start_method,
+        args=(work, str(folder)),
+        nprocs=NUM_WORKERS,
+        start_method="forkserver",
     )
-    return [torch.load(folder / f"report{rank}") for rank in range(num_workers)]
+    return [torch.load(folder / f"report{rank}") for rank in range(NUM_WORKERS)]
 
 
-def _save_report(
-    rank: int, num_workers: int, work: Callable[[int], Dict[str, Any]], folder: str
-) -> None:
+def _save_report(rank: int, work: Callable[[int], Dict[str, Any]], folder: str) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=num_workers
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=NUM_WORKERS
     )
     torch.save(work(rank), f"{folder}/report{rank}")
     torch.distributed.barrier()
