@@ -14,7 +14,7 @@ import numpy
 
 from attacks import FIXTURES
 from attacks.crashes import MAX_DISTURBANCES, enter_empty, set_up_process
-from attacks.interrupts import contents
+from attacks.interrupts import contents, print_to
 from attacks.trials import Attack, Trial, check
 from elmo_plugin import ElmoEmbedder, FrozenBiLM
 from elmo_plugin.embedding.engines import EngineOptions, import_ray
@@ -80,10 +80,7 @@ def start(function: Callable[[], None], log: Path) -> int:
     child = os.fork()
     if child:
         return child
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    print_to(log)
     os.environ[MARK] = str(os.getpid())
     try:
         function()

@@ -154,7 +154,7 @@ def prepare_embedding(folder: Path) -> Trial:
             Path("in.txt").write_text(case.text)
         options = {"overwrite": True} if case.previous else {}
         for _ in range(random.randint(1, MAX_DISTURBANCES)):
-            disturbance = Disturbance.draw(random, counts, "kill kill interrupt error limit")
+            disturbance = Disturbance.draw(random, counts)
             ended = run(case, disturbance, **options)
             found = contents(Path("out"))
             # A folder cannot be replaced by one call: there may be none.
@@ -260,9 +260,7 @@ def prepare_pretraining(folder: Path) -> Trial:
             enter_empty(place)
         options: Dict[str, Any] = {}
         for _ in range(random.randint(1, MAX_DISTURBANCES)):
-            disturbance = Disturbance.draw(
-                random, counts[learning_rate], "kill kill interrupt error limit"
-            )
+            disturbance = Disturbance.draw(random, counts[learning_rate])
             run_disturbed(partial(_pretrain, learning_rate, **options), log, disturbance)
             options = {"resume": True}
         check_complete(run_disturbed(partial(_pretrain, learning_rate, **options), log))
@@ -377,7 +375,7 @@ def prepare_saving(folder: Path) -> Trial:
             ended = run_disturbed(partial(write, version), log)
             check_complete(ended)
             allowed.append(read())
-        disturbance = Disturbance.draw(random, ended.counts, "kill kill interrupt error limit")
+        disturbance = Disturbance.draw(random, ended.counts)
         ended = run_disturbed(partial(write, 1), log, disturbance)
         try:
             found = read()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from types import FrameType
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Dict, NamedTuple
 
 from tqdm import std as tqdm_module
 
@@ -52,10 +52,10 @@ class Disturbance:
     clock_jumps: bool = False
 
     @classmethod
-    def draw(cls, random: Random, counts: Counts, kinds: str) -> "Disturbance":
-        """Return one of the kinds, which are separated by spaces, at any of the events."""
-        kind = random.choice(kinds.split())
-        only_file_calls = kind in ("error", "action") or random.random() < 0.7
+    def draw(cls, random: Random, counts: Counts) -> "Disturbance":
+        """Return a disturbance at any of the events."""
+        kind = random.choice(["kill", "kill", "interrupt", "error", "limit"])
+        only_file_calls = kind == "error" or random.random() < 0.7
         number = random.randint(1, max(1, counts.file_calls if only_file_calls else counts.calls))
         if kind == "limit":
             number = random.choice([1, 100, 1_000, 4_096, random.randint(1, 200_000)])
@@ -99,13 +99,19 @@ def run_disturbed(
     return Ended(status, message, Counts(*numbers))
 
 
-def _run(function: Callable[[], Any], log: Path, disturbance: Disturbance) -> None:
-    """Call a function and end the process."""
-    status, message = CRASHED, ""
+def print_to(log: Path) -> int:
+    """Let a forked process print to a file, whose number is returned, and be interrupted as a command is."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    return output
+
+
+def _run(function: Callable[[], Any], log: Path, disturbance: Disturbance) -> None:
+    """Call a function and end the process."""
+    status, message = CRASHED, ""
+    output = print_to(log)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as Python does
     if disturbance.clock_jumps:
         generator = Random(disturbance.number)
@@ -164,7 +170,7 @@ class _Counter:
             raise OSError(self._disturbance.code, os.strerror(self._disturbance.code))
 
 
-def contents(path: Path) -> "dict[str, bytes]":
+def contents(path: Path) -> Dict[str, bytes]:
     """Return the bytes of a file, or of all files in a folder, by their names in it; empty if missing."""
     files = [path] if path.is_file() else sorted(path.rglob("*"))
     return {str(file.relative_to(path)): file.read_bytes() for file in files if file.is_file()}

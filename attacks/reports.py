@@ -71,8 +71,7 @@ def prepare_report(folder: Path) -> Trial:
             enter_empty(place)
             record.write_text("")
         for _ in range(random.randint(1, MAX_DISTURBANCES)):
-            disturbance = Disturbance.draw(random, counts[0], "kill kill interrupt error limit")
-            repeat(num_jobs, disturbance)
+            repeat(num_jobs, Disturbance.draw(random, counts[0]))
         check_complete(repeat(num_jobs))
         found = tables()
         different = [
