@@ -108,7 +108,8 @@ class BiLMTrainingModel(Model):
         float32, with one log message. Evaluation uses float32.
     softmax_first : `int`, optional
         Number of training batches during which the biLM is frozen, so that a new softmax does not damage it.
-        By default 500 with a new softmax for a trained biLM, otherwise 0.
+        By default 500 with a new softmax for a trained biLM, otherwise 0. With a `regularizer` of the biLM
+        this needs the callback `elmo_bilm_state`.
     options : `Dict[str, Any]`, optional
         Sizes of a new biLM, in the form of bilm-tf's options.json.
     options_file, weight_file : `str`, optional
@@ -299,8 +300,9 @@ class BiLMTrainingModel(Model):
 
     def leave_out_frozen(self) -> None:
         """
-        Before a step of the optimizer: leave the biLM out while it is frozen. With gradients of zero, Adam
-        would count steps, and then make steps that are too large.
+        Before a step of the optimizer: leave the biLM out while it is frozen. With gradients of zero, which
+        distributed training needs, Adam would count steps, and then make steps that are too large. With those
+        of a regularizer, the biLM would change.
         """
         if self._num_training_batches <= self.softmax_first:
             self.bilm.zero_grad(set_to_none=True)

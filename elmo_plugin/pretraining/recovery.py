@@ -71,6 +71,7 @@ class BiLMStateCallback(TrainerCallback):
         if is_distributed():
             rank, num_workers = torch.distributed.get_rank(), torch.distributed.get_world_size()
             self._model.set_up_worker()
+        if self._model.softmax_first > 0:
             trainer.optimizer.register_step_pre_hook(lambda *_: self._model.leave_out_frozen())
         # The trainer loads checkpoints before it calls this.
         if not self._loaded:

@@ -12,6 +12,7 @@ import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.data import Vocabulary
+from allennlp.nn.regularizers import L2Regularizer, RegularizerApplicator
 from torch import Tensor
 
 from elmo_plugin import BiLM
@@ -20,6 +21,7 @@ from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import (
     BiLMReader,
+    BiLMStateCallback,
     BiLMTrainingModel,
     FullSoftmax,
     LMWordVocabulary,
@@ -223,6 +225,20 @@ def test_dropout_and_resets_of_rows_are_for_training_only() -> None:
         assert_close_losses(loss, loss_of(build(), *batches), steps=2 * 4, scale=4)
     for model in (dropping, resetting):  # The same operations, and so the same bits.
         assert loss_of(model.eval(), *batches) == loss_of(build().eval(), *batches)
+
+
+def test_a_regularizer_does_not_change_a_frozen_bilm() -> None:
+    regularizer = RegularizerApplicator([("", L2Regularizer(0.1))])
+    model = build(softmax_first=1, regularizer=regularizer).train()
+    frozen = copy.deepcopy(model.bilm.state_dict())
+    optimizer = torch.optim.Adam(model.parameters())
+    BiLMStateCallback("").on_start(SimpleNamespace(model=model, optimizer=optimizer))
+    for number, batch in enumerate(windows(2)):
+        optimizer.zero_grad()
+        (model(**batch)["loss"] + model.get_regularization_penalty()).backward()
+        optimizer.step()
+        for name, tensor in model.bilm.state_dict().items():
+            assert torch.equal(tensor, frozen[name]) == (number == 0), name
 
 
 def test_a_training_is_not_resumed_with_other_words(tmp_path: Path) -> None:
