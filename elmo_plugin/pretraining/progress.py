@@ -112,7 +112,7 @@ class ProgressCallback(TrainerCallback):
         self,
         trainer: GradientDescentTrainer,
         batch_inputs: List[Any],
-        batch_outputs: Any,
+        batch_outputs: List[Any],
         batch_metrics: Dict[str, Any],
         epoch: int,
         batch_number: int,
@@ -126,11 +126,13 @@ class ProgressCallback(TrainerCallback):
             return
         inputs = [batch["forward_inputs"] for batch in batch_inputs]
         num_words = sum(int((words > 0).any(dim=2).sum()) for words in inputs)
-        num_rows = sum(map(len, inputs))
         self._state["batches"] += 1
         self._state["words"] += num_words
         self._num_words += num_words
-        self._loss_sum += batch_metrics["batch_loss"] * num_rows
+        for words, output in zip(inputs, batch_outputs):
+            # A mean over rows, to which the trainer has added the penalty of a regularizer.
+            loss = output["loss"] - output.get("reg_loss", 0.0)
+            self._loss_sum += loss.item() * len(words)
         if self._interval is not None and self._state["batches"] % self._interval == 0:
             self._write(is_primary)
             metrics = evaluate(trainer.model, trainer._validation_data_loader, trainer.cuda_device)

@@ -71,6 +71,21 @@ def test_records_have_the_words_loss_and_perplexity(uninterrupted: Path) -> None
     assert last_progress(uninterrupted / PROGRESS_NAME) == found[-1]
 
 
+def test_the_loss_is_that_of_a_word_in_batches_of_other_sizes_with_a_regularizer(
+    tmp_path: Path,
+) -> None:
+    # Two batches of an update, of two rows and of one, each of three words; the penalty is 5.
+    inputs = [{"forward_inputs": torch.ones(rows, 3, 50)} for rows in (2, 1)]
+    outputs = [
+        {"loss": torch.tensor(nll + 5.0), "reg_loss": torch.tensor(5.0)} for nll in (6.0, 9.0)
+    ]
+    trainer = SimpleNamespace(_validation_data_loader=None)
+    progress = ProgressCallback(str(tmp_path))
+    progress.on_start(trainer)
+    progress.on_batch(trainer, inputs, outputs, {"batch_loss": 12.5}, 0, 1, is_training=True)
+    assert records(tmp_path)[-1]["loss"] == (2 * 6.0 + 1 * 9.0) / 9
+
+
 def test_tensorboard_gets_the_same(uninterrupted: Path) -> None:
     files = list((uninterrupted / TENSORBOARD_NAME).glob("events.*"))
     assert len(files) == 1
