@@ -38,10 +38,11 @@ class BiLMStateCallback(TrainerCallback):
     and the numbers of batches.
 
     With `elmo_bilm_streams`, whose batches depend only on seed and epoch, a recovered training on a CPU has
-    exactly the same weights and metrics (apart from times and speeds) as one that was never interrupted, on
-    the same machine with the same packages and number of threads. On a GPU, torch adds some gradients in an
-    order that changes, and so their rounding. With several workers this needs the checkpointer
-    `elmo_atomic`, which saves the states of all workers.
+    exactly the same weights and metrics (apart from times, speeds, and the mean penalty of a regularizer in
+    the interrupted epoch) as one that was never interrupted, on the same machine with the same packages and
+    number of threads. On a GPU, torch adds some gradients in an order that changes, and so their rounding;
+    and with `use_amp` AllenNLP's trainer begins with a new scale of the loss. With several workers this needs
+    the checkpointer `elmo_atomic`, which saves the states of all workers.
 
     A checkpoint is recovered with as many workers as have saved it.
 
