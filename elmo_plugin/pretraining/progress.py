@@ -135,9 +135,7 @@ class ProgressCallback(TrainerCallback):
             self._loss_sum += loss.item() * len(words)
         if self._interval is not None and self._state["batches"] % self._interval == 0:
             self._write(is_primary)
-            metrics = evaluate(trainer.model, trainer._validation_data_loader, trainer.cuda_device)
-            trainer.model.train()
-            self._state["perplexity"] = metrics["perplexity"]
+            self._state["perplexity"] = _heldout_perplexity(trainer)
             self._write(is_primary)
         elif time.monotonic() - self._record_time >= SECONDS_BETWEEN_RECORDS:
             self._write(is_primary)
@@ -176,6 +174,18 @@ class ProgressCallback(TrainerCallback):
             if record.get(name) is not None:
                 self._writer.add_scalar(name, record[name], record["words"])
         self._writer.flush()
+
+
+def _heldout_perplexity(trainer: GradientDescentTrainer) -> float:
+    """Return the perplexity of what the trainer validates and saves: moving averages, if there are any."""
+    average = trainer._moving_average
+    if average is not None:
+        average.assign_average_value()
+    metrics = evaluate(trainer.model, trainer._validation_data_loader, trainer.cuda_device)
+    trainer.model.train()
+    if average is not None:
+        average.restore()
+    return metrics["perplexity"]
 
 
 def read_progress(file: Path) -> Iterator[Dict[str, Any]]:

@@ -102,6 +102,20 @@ def test_measuring_in_between_does_not_change_what_is_trained(
         assert torch.equal(tensor, ours[name]), name
 
 
+def test_of_moving_averages_the_perplexity_is_the_one_at_the_end_of_an_epoch(
+    tmp_path: Path,
+) -> None:
+    callbacks = ["elmo_bilm_state", {"type": "elmo_progress", "validation_interval": 1}]
+    train(
+        tmp_path / "run",
+        **{"trainer.callbacks": callbacks, "trainer.num_epochs": 1},
+        **{"trainer.moving_average": {"type": "exponential", "decay": 0.9}},
+    )
+    *_, after_last_batch, after_epoch = records(tmp_path / "run")
+    assert after_last_batch["batches"] == after_epoch["batches"]
+    assert after_last_batch["perplexity"] == after_epoch["perplexity"]
+
+
 @pytest.mark.parametrize("position", [BETWEEN_EPOCHS, IN_SECOND_EPOCH])
 def test_a_recovered_training_has_the_same_weights_and_records(
     position: Any, uninterrupted: Path, tmp_path: Path
