@@ -15,7 +15,7 @@ from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.allennlp_names import translate_allennlp_bilm
 from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.bilm import run_stack
-from elmo_plugin.bilm.options import CharacterEncoderOptions
+from elmo_plugin.bilm.options import MAX_SIZE, CharacterEncoderOptions
 from elmo_plugin.errors import ConfigurationError
 from tests.bilm.slow_bilm import SlowBiLM
 from tests.closeness import assert_accurate, assert_close
@@ -356,7 +356,7 @@ def test_wrong_input_is_refused(
 def test_sizes_beyond_memory_are_found_before_they_are_allocated(write_bilm: WriteBiLM) -> None:
     files = write_bilm()
     options = json.loads(Path(files.options_file).read_text())
-    options["lstm"].update(dim=10**6, projection_dim=10**6 - 1)
+    options["lstm"].update(dim=MAX_SIZE, projection_dim=MAX_SIZE - 1)
     Path(files.options_file).write_text(json.dumps(options))
     with pytest.raises(ConfigurationError, match=r"has shape .* belong to the same model"):
         BiLM.from_files(*files)

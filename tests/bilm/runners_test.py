@@ -363,7 +363,7 @@ def test_rows_of_tiny_numbers_are_not_taken_for_infinite(name: str, precision: s
 @pytest.mark.parametrize("unit", UNITS)
 @torch.no_grad()
 def test_the_largest_products_of_the_widest_matrix_do_not_overflow_in_int8(unit: str) -> None:
-    layer = ProjectedLSTM(1, MAX_SIZE, 1)
+    layer = ProjectedLSTM(1, MAX_SIZE, 1, CellOptions(None, None))
     # Hidden values and weights of the projection have one magnitude, and the same sign.
     signs = torch.ones(MAX_SIZE)
     signs[1::2] = -1
