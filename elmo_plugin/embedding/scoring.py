@@ -21,7 +21,7 @@ from elmo_plugin.bilm.processor import checked_device
 from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, perplexities, read_softmax
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_tokens
 from elmo_plugin.embedding.sentence_batches import DEFAULT_BATCH_SIZE
-from elmo_plugin.errors import ConfigurationError, errors_at
+from elmo_plugin.errors import ConfigurationError, check_positive, errors_at
 from elmo_plugin.files.text import FileName
 
 # The token in the place of the word to find.
@@ -218,8 +218,7 @@ class SentenceScorer:
         `ConfigurationError` unless there is exactly one blank, and `num_words` is positive; `ValueError` as
         `ElmoEmbedder.embed_sentence`.
         """
-        if num_words < 1:
-            raise ConfigurationError(f"num_words is {num_words}, expected a positive number.")
+        check_positive("num_words", num_words)
         sentence = checked_tokens(tokens, 0)
         num_blanks = sentence.count(BLANK)
         if num_blanks != 1:

@@ -60,7 +60,7 @@ class BiLMPredictor(LinePredictor, Predictor):
         if "best" not in inputs:
             return self._scorer.score_sentence(tokens).as_json(with_words=True)
         number = inputs["best"]
-        if type(number) is not int:  # bool is a subclass of int
+        if type(number) is not int or number < 1:  # bool is a subclass of int
             raise ConfigurationError(
                 f"'best' is {shown_json(number)}, expected a positive whole number, as in {EXAMPLE}"
             )

@@ -174,6 +174,8 @@ def test_best_words_are_those_of_a_slow_loop_over_the_vocabulary(scorer: Sentenc
         expected = numpy.exp(forward + backward) / total
         # A relative error of the exponentials: of two log-probabilities, and of as many in the total.
         assert word.probability == pytest.approx(expected, rel=2 * 2 * DOCUMENTED_ACCURACY)
+    with pytest.raises(ConfigurationError, match="num_words is 0, expected"):
+        scorer.best_words(tokens, num_words=0)
 
 
 class TestFiles:

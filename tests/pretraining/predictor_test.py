@@ -18,7 +18,7 @@ TERMS = num_terms(steps=5 + 2, num_words=len(Path(VOCABULARY_FILE).read_text().s
 INVALID = {
     "{": "Found a line that is not JSON",
     "{}": "Found the keys (none) in the input, expected exactly one of 'sentence', 'tokens'",
-    '{"sentence": "___", "best": 0}': "num_words is 0, expected a positive number",
+    '{"sentence": "___", "best": 0}': "'best' is 0, expected a positive whole number",
     '{"sentence": "___", "best": true}': "'best' is true, expected a positive whole number",
     '{"sentence": "a", "best": 5}': "The sentence: found 0 blanks, expected one token ___",
     '{"sentence": "___ is ___", "best": 5}': "The sentence: found 2 blanks, expected one token ___",
