@@ -51,7 +51,7 @@ def check_choice(key: str, value: Any, choices: Collection[str]) -> None:
 def check_positive(key: str, value: Optional[int]) -> None:
     """Raise `ConfigurationError` unless the value of a key is at least 1, or `None`."""
     if value is not None and not (isinstance(value, Integral) and value >= 1):
-        raise ConfigurationError(f"{key} is {value!r}, expected at least 1 (a whole number).")
+        raise ConfigurationError(f"{key} is {value!r}, expected a positive whole number.")
 
 
 def is_probability(value: Any) -> bool:

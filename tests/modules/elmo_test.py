@@ -268,7 +268,7 @@ NO_FILES = {"options_file": None, "weight_file": None}
         ({"dropout": 1.5}, "dropout is 1.5, expected a number from 0 to 1"),
         ({"dropout": "0.5"}, "dropout is '0.5', expected a number"),
         ({"num_output_representations": 0}, "num_output_representations is 0"),
-        ({"num_output_representations": "2"}, "num_output_representations is '2', expected at l"),
+        ({"num_output_representations": "2"}, "num_output_representations is '2', expected a p"),
         ({"top_layer_only": "false"}, "top_layer_only is 'false', expected true or false"),
         ({"vocab_to_cache": []}, "vocab_to_cache is an empty list"),
         ({"requires_grad": True, "precision": "int8"}, "precision is 'int8' with requires_grad"),

@@ -143,5 +143,5 @@ def test_an_interval_is_positive_and_needs_validation_data(tmp_path: Path) -> No
     progress = ProgressCallback(str(tmp_path), validation_interval=5)
     with pytest.raises(ConfigurationError, match="and the config no validation_data_path"):
         progress.on_start(SimpleNamespace(_validation_data_loader=None))
-    with pytest.raises(ConfigurationError, match="validation_interval is 0, expected at least 1"):
+    with pytest.raises(ConfigurationError, match="validation_interval is 0, expected a positive"):
         ProgressCallback(str(tmp_path), validation_interval=0)

@@ -278,7 +278,7 @@ class TestBatches:
             for ours, theirs in zip(batches, whole):
                 assert torch.equal(ours["backward_targets"], theirs["backward_targets"])
         assert len(new_loader(batches_per_epoch=10**6)) == len(whole)
-        with pytest.raises(ConfigurationError, match="batches_per_epoch is 0, expected at least 1"):
+        with pytest.raises(ConfigurationError, match="batches_per_epoch is 0, expected a positive"):
             new_loader(batches_per_epoch=0)
 
     def test_the_thread_ends_with_the_iteration(self, new_loader: Any, files: List[str]) -> None:
@@ -311,7 +311,7 @@ def test_another_reader_and_impossible_sizes_are_errors(files: List[str], new_lo
     with pytest.raises(ConfigurationError, match=r"max_instances is given, and .* every sentence"):
         StreamDataLoader(limited, files[0])
     for name in ("rows", "unroll_steps"):
-        with pytest.raises(ConfigurationError, match=f"{name} is 0.*, expected at least 1"):
+        with pytest.raises(ConfigurationError, match=f"{name} is 0.*, expected a positive"):
             new_loader(**{name: 0})
 
 

@@ -195,10 +195,10 @@ def test_in_training_a_random_part_of_long_documents_is_read(instances, vocab):
 @pytest.mark.parametrize(
     "key, value, message",
     [
-        ("max_span_width", 0, "max_span_width is 0, expected at least 1"),
-        ("max_training_sentences", 0, "max_training_sentences is 0, expected at least 1"),
+        ("max_span_width", 0, "max_span_width is 0, expected a positive"),
+        ("max_training_sentences", 0, "max_training_sentences is 0, expected a positive"),
         ("spans_per_word", 0.0, "spans_per_word is 0.0, expected a positive number"),
-        ("antecedent_scorer.max_antecedents", 0, "max_antecedents is 0, expected at least 1"),
+        ("antecedent_scorer.max_antecedents", 0, "max_antecedents is 0, expected a positive"),
         ("antecedent_scorer.hidden_dims", [], "hidden_dims is empty, expected at least one width"),
         ("mention_feedforward.input_dim", 3, "span representation must match mention_feedforward"),
     ],

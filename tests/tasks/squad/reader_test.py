@@ -205,7 +205,7 @@ def test_a_file_of_another_form_is_refused(tmp_path, content, message):
 
 
 def test_a_number_of_tokens_is_positive():
-    with pytest.raises(ConfigurationError, match="max_passage_tokens is -2, expected at least 1"):
+    with pytest.raises(ConfigurationError, match="max_passage_tokens is -2, expected a positive"):
         SquadReader(max_passage_tokens=-2)
 
 
