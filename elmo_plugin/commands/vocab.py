@@ -31,7 +31,8 @@ class VocabularyOptions(Options):
     """The arguments of `make_vocabulary`."""
 
     patterns: Sequence[str] = option(
-        "files or quoted patterns, plain, .gz or .parquet; a file given twice is read once",
+        "text, plain or .gz; .parquet; folders and quoted patterns; -, standard input; a file given twice is "
+        "read once",
         positional=True,
         metavar="CORPUS",
     )

@@ -61,7 +61,7 @@ def test_the_file_equals_that_of_a_slow_count(
     expected.sort(key=lambda word: -counts[word])
     expected = expected[: None if max_size is None else max_size - 3]
     output = str(folder / "vocab.txt")
-    options = VocabularyOptions([str(folder / "a.txt")], output, min_count, max_size)
+    options = VocabularyOptions([str(folder)], output, min_count, max_size)
     if not expected:
         with pytest.raises(ConfigurationError, match="min_count: no word of the corpus occurs"):
             make_vocabulary(options)
