@@ -41,7 +41,7 @@ class ExportOptions(Options):
     """The arguments of `export_model`, and the biLM of a program."""
 
     archive_file: Optional[str] = option(
-        "model.tar.gz, a training folder, or the name of a task model of this package",
+        "model.tar.gz of a training run, its folder, or the name of a task model of this package",
         None,
         positional=True,
         nargs="?",

@@ -51,7 +51,7 @@ class PredictOptions(Options):
     """The arguments of the command."""
 
     archive_file: str = option(
-        "model.tar.gz of a trained model, its folder, or the name of a task model of this package",
+        "model.tar.gz of a training run, its folder, or the name of a task model of this package",
         positional=True,
         metavar="ARCHIVE",
     )

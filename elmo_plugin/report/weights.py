@@ -52,7 +52,9 @@ class WeightsOptions(Options):
     """
 
     archives: Sequence[str] = option(
-        "model.tar.gz of a training run, or its folder", positional=True, metavar="ARCHIVE"
+        "model.tar.gz of a training run, its folder, or the name of a task model of this package",
+        positional=True,
+        metavar="ARCHIVE",
     )
     output: str = option("results folder, made if missing", short="-s", metavar="DIR")
     names: Optional[Sequence[str]] = option(

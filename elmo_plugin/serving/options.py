@@ -42,7 +42,7 @@ class ServeOptions(Options):
     """What to serve, and where."""
 
     archives: Sequence[str] = option(
-        "model.tar.gz of a trained model, its folder, or the name of a task model of this package; "
+        "model.tar.gz of a training run, its folder, or the name of a task model of this package; "
         "NAME=ARCHIVE sets its name in addresses (default: all task models of this package)",
         (),
         positional=True,
