@@ -22,7 +22,7 @@ package.
 
 biLMs, pretrained language models, compute vectors of words:    elmo embed ... --model elmo_mini
 Task models, trained with a biLM, label text:                   elmo predict elmo_ner_small in.jsonl
-A file or folder of the same name in the current folder is used in place of a task model.
+A file or folder of the same name in the current folder takes precedence.
 
 The last line of the list is the folder of the experiment files, such as ner_small.jsonnet. docs/models.md
 lists the biLMs that others have published.
