@@ -44,8 +44,8 @@ PROBE = Probe(
     test_data="sentences",
 )
 _NOTES = (
-    "Accuracy of the tags in the test part, by a linear classifier; unseen words are words that are not in "
-    "the training part. Each seed draws its training sentences. C: the inverse strength of regularization "
+    "Accuracy of the tags in the test data, by a linear classifier; unseen words are words that are not in "
+    "the training data. Each seed draws its training sentences. C: the inverse strength of regularization "
     f"that each seed chose on held-out sentences. {SEED_NOTE}",
     "Paper: Peters et al. 2018, table 6: 97.3 for layer 1 and 96.8 for layer 2, by a linear classifier on "
     "the Wall Street Journal part of the Penn Treebank, with a larger biLM and other text. These two figures "
@@ -76,8 +76,8 @@ class PosOptions(ProbeOptions):
     layers.
     """
 
-    train: Sequence[str] = option("the training part", metavar="FILE")
-    test: Sequence[str] = option("the test part", metavar="FILE")
+    train: Sequence[str] = option("training data", metavar="FILE")
+    test: Sequence[str] = option("test data", metavar="FILE")
     max_train_sentences: int = option(
         "number of training sentences that each seed draws, if there are more; the vectors of all are "
         "held in memory",
@@ -129,7 +129,7 @@ def frequent_tags(
     words: numpy.ndarray, training_words: numpy.ndarray, training_tags: numpy.ndarray
 ) -> numpy.ndarray:
     """
-    Return the baseline for each word: its most frequent tag in the training part, and for an unseen word the
+    Return the baseline for each word: its most frequent tag in the training data, and for an unseen word the
     most frequent tag overall. Ties go to the first tag by name.
     """
     tags = pandas.Series(training_tags)
@@ -148,7 +148,7 @@ def fit_probe(
     Fit a multinomial logistic regression to vectors, `(num_words, dim)`, and tags for each strength C, the
     weight of the sum of the losses against half the sum of the squared weights. Return the one with the best
     accuracy on the held-out words; ties go to the smallest C. Each dimension is first scaled to mean 0 and
-    variance 1 in the training part, so that the scale of a layer does not change its regularization.
+    variance 1 in the training data, so that the scale of a layer does not change its regularization.
     """
     probes = [
         make_pipeline(
@@ -220,11 +220,11 @@ def _measure(
         tags = frequent_tags(test_words, known_words[seed], known_tags)
         add_row(PROBE.baseline, "", seed, tags, None)
     for name, seeds, embedder in options.embedders(bilm):
-        test_layers = dict(_embed_layers(embedder, test, "test part"))
+        test_layers = dict(_embed_layers(embedder, test, "test data"))
         for seed in seeds:
             _, tags = _words_and_tags(training[seed])
             first = len(tags) - len(known_words[seed])  # of those that are not held out
-            for layer, vectors in _embed_layers(embedder, training[seed], "training part"):
+            for layer, vectors in _embed_layers(embedder, training[seed], "training data"):
                 probe = fit_probe(
                     vectors[first:], tags[first:], vectors[:first], tags[:first], options.strengths
                 )

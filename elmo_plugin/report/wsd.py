@@ -44,16 +44,16 @@ PROBE = Probe(
         BALANCED: ("balanced mean (%)", "balanced std"),
     },
     compared=BALANCED,
-    test_data="test parts",
+    test_data="folds",
 )
 _NOTES = (
     "Accuracy: the share of occurrences that get the right sense; each gets the sense whose mean vector in "
-    "the training part is nearest. The mean is over words. Balanced: the mean over the senses of a word, so "
+    "the training folds is nearest. The mean is over words. Balanced: the mean over the senses of a word, so "
     "that rare senses count as much. The accuracy of the baseline comes from the frequencies of senses "
     "alone, which means of vectors do not know: compare the balanced scores too.",
     "Layer 0 does not see the context: it distinguishes senses by the forms of a word, such as line and "
     "lines.",
-    f"Each score is the mean of the test parts of a seed. {SEED_NOTE}",
+    f"Each score is the mean over the folds of a seed. {SEED_NOTE}",
     "Paper: Peters et al. 2018, table 5, on other data: F1 on all words of four test sets, fine-grained, "
     "with the senses of SemCor as training examples. WordNet's first sense has 65.9, layer 1 67.4 and layer "
     "2 69.0. (CoVe's two layers: 59.4 and 64.7.)",
@@ -67,7 +67,7 @@ _EXAMPLE = '{"tokens": ["a", "hard", "rock"], "index": 1, "sense": "solid"}'
 class SenseOptions(ProbeOptions):
     """
     Which layers know the meaning of a word in context? For each word with marked senses, the vectors of
-    each sense in the training part are averaged. Each occurrence in the test part gets the sense with the
+    each sense in the training folds are averaged. Each occurrence in the test fold gets the sense with the
     nearest average. This is the paper's table 5, for each layer of a biLM, for the mean of all layers, and
     for a biLM with random weights.
 
@@ -83,9 +83,7 @@ class SenseOptions(ProbeOptions):
     """
 
     files: Sequence[str] = option("occurrences of one word", positional=True, metavar="FILE")
-    folds: int = option(
-        "number of parts for cross-validation; each is the test part once", 5, metavar="N"
-    )
+    folds: int = option("number of folds for cross-validation", 5, metavar="N")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,9 +122,8 @@ class AmbiguousWord(NamedTuple):
 
     def splits(self, folds: int, seed: int) -> Iterator[Tuple[numpy.ndarray, numpy.ndarray]]:
         """
-        Divide the instances at random for cross-validation, separately for each sense, and yield the training
-        and the test indices of each division. Instances with the same tokens stay together, so that no test
-        sentence is in the training part.
+        Divide the instances at random into folds, separately for each sense, and yield the training and the
+        test indices for each fold. Instances with the same tokens are in the same fold.
         """
         sentences, senses = zip(*self.sentences.items())
         folding = StratifiedKFold(folds, shuffle=True, random_state=seed)
@@ -140,7 +137,7 @@ def read_senses(path: FileName, folds: int) -> AmbiguousWord:
     """
     Read a file with the instances of one word: a JSON object on each line, with `tokens`, the `index` of
     the word among them, counted from 0, and its `sense`. Other keys are ignored. Each sense needs a sentence
-    for each part of cross-validation.
+    for each fold.
     """
     instances = []
     for place, line in placed_lines(path, "a JSON object"):
@@ -153,7 +150,7 @@ def read_senses(path: FileName, folds: int) -> AmbiguousWord:
         found = ", ".join(f"'{sense}' ({counts[sense]} different sentences)" for sense in senses)
         raise ConfigurationError(
             f"{path}: found the senses {found}, expected two or more, each with at least {folds} different "
-            "sentences, one for each part. Remove rare senses, or give more text or fewer --folds."
+            "sentences, one for each fold. Remove rare senses, or give more text or fewer --folds."
         )
     return word
 
@@ -172,11 +169,11 @@ def _instance(line: str) -> SenseInstance:
 
 class NearestMean(ClassifierMixin, BaseEstimator):
     """
-    Give a vector the class whose mean vector in the training part has the largest cosine with it. The paper
+    Give a vector the class whose mean vector in the training data has the largest cosine with it. The paper
     does not name its distance. The cosine ignores the lengths of vectors, which depend more on the word and
     the layer than on the sense, and which are smaller for means of many vectors.
 
-    Ties go to the class that is most frequent in the training part, then to the first by name: in a layer
+    Ties go to the class that is most frequent in the training data, then to the first by name: in a layer
     that does not see the context, all senses are equally near.
     """
 
@@ -209,12 +206,12 @@ def compare_senses(options: SenseOptions) -> Report:
         path: f"{len(word.instances)} occurrences, {len(set(word.senses))} senses"
         for path, word in zip(options.files, words)
     }
-    settings = {"test parts": f"{options.folds} folds", "data": data}
+    settings = {"folds": options.folds, "data": data}
     return write_layers(PROBE, options, bilm, scores, table, _NOTES, **settings)
 
 
 def _measure(options: SenseOptions, words: Sequence[AmbiguousWord], bilm: BiLM) -> pandas.DataFrame:
-    """Return the means of measures over test parts, in rows of (vectors, layer, word, seed)."""
+    """Return the means of measures over folds, in rows of (vectors, layer, word, seed)."""
     rows = []
 
     def add_row(

@@ -60,7 +60,7 @@ class TestCompareSenses:
             assert abs(mean - sum(both) / 2) <= 0.0101  # three roundings to two decimals
         assert differences.rows[0][:3] == ["1", "0 (characters)", 2]
         assert differences.rows[0][3] > 40
-        assert table.settings["test parts"] == "3 folds"
+        assert table.settings["folds"] == 3
         assert "30 occurrences, 2 senses" in table.settings["data"].values()
         assert sorted(report.files) == sorted(Path(options.output).iterdir())
         assert len(report.files) == 8
