@@ -41,7 +41,7 @@ REPORTS = {
     ),
     "perplexity": (
         "perplexity.compare_perplexities",
-        "Fine-tune a biLM on the text of tasks, and measure its perplexity before and after.",
+        "Adapt a biLM to the text of tasks, and measure its perplexity before and after.",
     ),
 }
 

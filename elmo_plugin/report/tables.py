@@ -41,7 +41,7 @@ class ReportOptions(Options):
     """Options of all reports that measure with seeds."""
 
     output: str = option(
-        "results folder, made if missing; tables and pictures of the same name are replaced. Runs of "
+        "results folder, made if missing; tables and figures of the same name are replaced. Runs of "
         "training are kept in DIR/runs, and reports share equal ones",
         short="-s",
         metavar="DIR",
