@@ -15,7 +15,7 @@ examples:
   curl http://127.0.0.1:8000/api/models/names/predict -d '{{"sentence": "Ada lived in London."}}'
 
 Serve task models, and nearest occurrences of words in context. A browser shows the page at /, and programs
-use the JSON addresses under /api, which /openapi.json describes.
+use the JSON routes under /api, which /openapi.json describes.
 Needs: pip install "elmo-plugin[serve]" && {INSTALL_ALLENNLP}
 """
 

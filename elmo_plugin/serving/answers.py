@@ -59,7 +59,7 @@ class ModelCard(BaseModel):
 
 class ServedModel:
     """
-    A model and its predictor, which has a name in addresses. The arguments are those of `opened_archive`.
+    A model and its predictor, which has a name in URLs. The arguments are those of `opened_archive`.
 
     # Raises
 

@@ -146,8 +146,8 @@ def make_app(
         return error_response(422, f"{problems}. Expected a JSON object such as {example}")
 
     @app.exception_handler(HTTPException)
-    async def unknown_address(request: Request, error: HTTPException) -> Any:
-        """Answer a request to an unknown address, or with a body that FastAPI cannot parse."""
+    async def unknown_route(request: Request, error: HTTPException) -> Any:
+        """Answer a request to an unknown route, or with a body that FastAPI cannot parse."""
         message = f"{error.detail}. See /openapi.json."
         return error_response(error.status_code, message, error.headers)
 

@@ -43,7 +43,7 @@ class ServeOptions(Options):
 
     archives: Sequence[str] = option(
         "model.tar.gz of a training run, its folder, or the name of a task model of this package; "
-        "NAME=ARCHIVE sets its name in addresses (default: all task models of this package)",
+        "NAME=ARCHIVE sets its name in URLs (default: all task models of this package)",
         (),
         positional=True,
         metavar="ARCHIVE",

@@ -18,7 +18,7 @@ from elmo_plugin.serving.options import ServeOptions
 
 logger = logging.getLogger(__name__)
 
-_NAME_IN_ADDRESSES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME_IN_URLS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def serve(options: ServeOptions) -> None:
@@ -47,17 +47,17 @@ def serve(options: ServeOptions) -> None:
         if hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN:  # as with nohup
             signal.signal(hang_up, stop)
         host, port = bound.getsockname()[:2]
-        address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
-        print(f"Serving {', '.join(archives)} at {address} (Ctrl-C stops).", flush=True)
+        url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        print(f"Serving {', '.join(archives)} at {url} (Ctrl-C stops).", flush=True)
         server.run([bound])
     print("Stopped.", flush=True)
 
 
 def named_archives(words: Sequence[str]) -> Dict[str, str]:
     """
-    Return the archives that words of the command line name, by their names in addresses. A word is `ARCHIVE`,
+    Return the archives that words of the command line name, by their names in URLs. A word is `ARCHIVE`,
     `NAME=ARCHIVE`, or the name of a task model of this package; without words all of these are returned.
-    Raise `ConfigurationError` if a name cannot be part of an address, or occurs twice.
+    Raise `ConfigurationError` if a name cannot be part of a URL, or occurs twice.
     """
     archives: Dict[str, str] = {}
     for word in words or task_model_names():
@@ -66,7 +66,7 @@ def named_archives(words: Sequence[str]) -> Dict[str, str]:
             path = Path(word).absolute()
             folder_or_file = path.parent if path.name == "model.tar.gz" else path
             name, archive = folder_or_file.name.removesuffix(".tar.gz"), word
-        if not _NAME_IN_ADDRESSES.fullmatch(name):
+        if not _NAME_IN_URLS.fullmatch(name):
             raise ConfigurationError(
                 f"{word}: its name would be '{name}', expected up to 64 letters of a to z, digits, '.', '_' "
                 f"and '-'. Give NAME={archive}."
