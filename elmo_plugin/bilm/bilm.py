@@ -258,8 +258,8 @@ class BiLM(torch.nn.Module):
         changed = change_since_built(self, BiLM.without_weights(self.options))
         if changed is not None:
             raise ConfigurationError(
-                f"The biLM cannot be saved: {changed}. Undo that, or load the weights into a BiLM of options "
-                "that say it."
+                f"The biLM cannot be saved: {changed}. Undo that, or load the weights into a BiLM with such "
+                "options."
             )
         save_model(self, options_file, weight_file, dtype, extra)
 

@@ -130,7 +130,7 @@ class Elmo(torch.nn.Module):
         if module is not None:
             if stateful:
                 raise ConfigurationError(
-                    "Elmo was given a module and stateful, which is for a biLM of files. Make the module "
+                    "Elmo was given a module and stateful, which is for a biLM from files. Make the module "
                     "stateful instead."
                 )
             if options_file is not None or weight_file is not None:
@@ -292,7 +292,10 @@ class Elmo(torch.nn.Module):
     def _spelled(self, character_ids: Tensor, word_ids: Tensor) -> Tensor:
         """Return the character ids of words, or those that were given if not all words can be looked up."""
         if self._spellings is None:
-            warn_once(logger, "Word ids were given, but no vocab_to_cache: they are not used.")
+            warn_once(
+                logger,
+                "word_inputs is given without vocab_to_cache, so it is not used. Leave it out, or give both.",
+            )
             return character_ids
         if word_ids.dtype not in INTEGERS:
             raise ValueError(

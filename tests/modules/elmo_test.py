@@ -358,7 +358,7 @@ class TestWordInputs:
         for _ in range(2):
             ours = elmo(self.CHARACTER_IDS, self.WORD_IDS)["elmo_representations"][0]
             assert torch.equal(ours, expected)
-        assert caplog.text.count("Word ids were given, but no vocab_to_cache") == 1
+        assert caplog.text.count("word_inputs is given without vocab_to_cache") == 1
 
     def test_of_a_batch_without_words(self, elmo: Elmo) -> None:
         empty = torch.zeros(2, 0, dtype=torch.long)
