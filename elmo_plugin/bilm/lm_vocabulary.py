@@ -34,12 +34,12 @@ class LMVocabulary:
     # Attributes
 
     words : `List[str]`
-        All words by index, including the three marks. Must not be changed.
+        All words by index, including the three special entries. Must not be changed.
 
     # Raises
 
-    `ConfigurationError` naming the line (the first word's is 1) if the three marks do not come first, or if a
-    word is empty, contains ASCII white space, or is repeated.
+    `ConfigurationError` naming the line (the first word's is 1) if the special entries do not come
+    first, or if a word is empty, contains ASCII white space, or is repeated.
     """
 
     BEGIN = 0
@@ -103,7 +103,7 @@ class LMVocabulary:
             file.writelines(f"{word}\n" for word in self.words)
 
     def __len__(self) -> int:
-        """Return the number of words, including the three marks, which is the width of the softmax."""
+        """Return the number of words, special entries included: the width of the softmax."""
         return len(self.words)
 
     def index_of(self, word: str) -> int:
