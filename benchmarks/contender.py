@@ -62,8 +62,8 @@ def elmo_encoder(settings: Dict[str, Any]) -> Encoder:
         return elmo(library.batch_to_ids(batch))
 
     if is_ours:
-        assert elmo.frozen_bilm.precision == settings["precision"], "it runs in another precision"
-        return Encoder(embed, count(elmo), lambda: elmo.frozen_bilm.word_vectors.clear())
+        assert elmo.snapshot.precision == settings["precision"], "it runs in another precision"
+        return Encoder(embed, count(elmo), lambda: elmo.snapshot.word_vectors.clear())
     return Encoder(embed, count(elmo))
 
 

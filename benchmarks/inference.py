@@ -109,7 +109,7 @@ class Contenders:
         self.allennlp = self.new_allennlp()
         self.ours = {precision: self.new_ours(precision) for precision in settings.precisions}
         for precision, elmo in self.ours.items():
-            running_in(precision, elmo.frozen_bilm)
+            running_in(precision, elmo.snapshot)
 
     def new_allennlp(self, requires_grad: bool = False) -> Module:
         elmo = allennlp.modules.elmo.Elmo(*self.files, 1, requires_grad, dropout=0.0)
@@ -147,8 +147,8 @@ class Contenders:
 
 
 def forget_words(elmo: Elmo) -> None:
-    if elmo.frozen_bilm is not None:
-        elmo.frozen_bilm.word_vectors.clear()
+    if elmo.snapshot is not None:
+        elmo.snapshot.word_vectors.clear()
 
 
 def batches(contenders: Contenders, sentences: List[Sentence]) -> Tuple[int, Dict[str, Run]]:

@@ -38,7 +38,7 @@ def test_archives_and_folders_are_loaded_with_changes(archive_file: Path) -> Non
     changed = load_predictor(archive_file, overrides)
     changed.predict(*texts)
     elmos = [module for module in changed._model.modules() if isinstance(module, Elmo)]
-    assert [elmo.frozen_bilm.precision for elmo in elmos] == ["bfloat16"]
+    assert [elmo.snapshot.precision for elmo in elmos] == ["bfloat16"]
     with pytest.raises(
         ConfigurationError, match=r"^predictor_args: found {'no': 1}, expected arg.*'no'"
     ):

@@ -197,7 +197,7 @@ class Elmo(torch.nn.Module):
         return self._elmo_lstm
 
     @property
-    def frozen_bilm(self) -> Optional[FrozenBiLM]:
+    def snapshot(self) -> Optional[FrozenBiLM]:
         """The snapshot that runs in place of a `BiLM`, made if none is current; `None` if its modules run."""
         bilm = self._elmo_lstm
         if isinstance(bilm, FrozenBiLM):
@@ -225,10 +225,10 @@ class Elmo(torch.nn.Module):
         Replace the `BiLM` by its snapshot, where one can run, which takes half of the memory. From then on
         this `Elmo` can predict, but it can neither be trained nor saved.
         """
-        frozen = self.frozen_bilm
-        if frozen is not None and isinstance(self.bilm, BiLM) and not self.bilm.stateful:
+        snapshot = self.snapshot
+        if snapshot is not None and isinstance(self.bilm, BiLM) and not self.bilm.stateful:
             del self._elmo_lstm
-            self._elmo_lstm = frozen
+            self._elmo_lstm = snapshot
             # The other one holds the `BiLM`.
             self._snapshot = CurrentSnapshot(self._snapshot.settings)
             self.register_state_dict_pre_hook(_refuse_to_save)
@@ -334,12 +334,12 @@ class Elmo(torch.nn.Module):
 
     def _run_bilm(self, character_ids: Tensor, word_ids: Optional[Tensor]) -> Dict[str, Any]:
         bilm = self._elmo_lstm
-        frozen = self.frozen_bilm
-        if frozen is None:
+        snapshot = self.snapshot
+        if snapshot is None:
             return bilm(character_ids) if isinstance(bilm, BiLM) else bilm(character_ids, word_ids)
         states = bilm.carried_states if isinstance(bilm, BiLM) and bilm.stateful else None
         # Training reads each sentence again in the next epoch; prediction alone does not.
-        return frozen(character_ids, states, keep_sentences=self.training)
+        return snapshot(character_ids, states, keep_sentences=self.training)
 
 
 def check_left_out(elmo: Mapping[str, Any], *others: str) -> None:

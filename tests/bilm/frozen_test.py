@@ -367,7 +367,7 @@ def check_elmo_runs(bilm: BiLM) -> None:
     is_word = (CHARACTER_IDS > 0).any(dim=-1, keepdim=True)
     expected = bilm(CHARACTER_IDS)["activations"][-1][:, 1:-1] * is_word
     elmo = Elmo(None, None, module=bilm, scalar_mix_parameters=[-9e10, -9e10, 1.0]).eval()
-    assert elmo.frozen_bilm is None
+    assert elmo.snapshot is None
     found = elmo(CHARACTER_IDS)["elmo_representations"][0]
     assert torch.equal(found, expected)
     assert float(found.abs().max()) > 0.1

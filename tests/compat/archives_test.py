@@ -352,10 +352,10 @@ def test_a_bilm_that_was_fine_tuned_runs_as_a_snapshot(names: Path, tmp_path: Pa
     model = opened_archive(archive_file).model
     elmo = model.text_encoder.elmo.elmo
     assert elmo.bilm.is_frozen
-    snapshot = elmo.frozen_bilm
+    snapshot = elmo.snapshot
     assert snapshot is not None
     keep_only_snapshots(model)
-    assert elmo.frozen_bilm is snapshot
+    assert elmo.snapshot is snapshot
     assert not [name for name, _ in model.named_parameters() if "_elmo_lstm" in name]
 
 

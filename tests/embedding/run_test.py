@@ -653,8 +653,8 @@ class TestResume:
             elmo = Elmo(*bilm_files)
             with torch.no_grad():
                 elmo.bilm.get_parameter("forward_layers.0.projection").mul_(factor)
-            assert elmo.frozen_bilm is not None
-            return QuickEmbedder(elmo.frozen_bilm)
+            assert elmo.snapshot is not None
+            return QuickEmbedder(elmo.snapshot)
 
         embed(embedder(1.0))
         with pytest.raises(ConfigurationError, match=r"settings: biLM was '\w+', now '\w+'\."):
