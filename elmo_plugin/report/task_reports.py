@@ -188,13 +188,13 @@ class SampleEfficiencyOptions(TaskOptions):
     examples:
       export SRL_DATA=data/srl ELMO=elmo_mini
       elmo report sample-efficiency training_configs/srl_small.jsonnet -s results
-      elmo report sample-efficiency training_configs/srl_small.jsonnet -s results --fractions 0.1 1
+      elmo report sample-efficiency training_configs/srl_small.jsonnet -s results --shares 0.1 1
 
     Writes sample-efficiency-NAME (.md, .csv, .json, .png, .svg), sample-efficiency-epochs-NAME with the
     best epoch of each run, and sample-efficiency-differences-NAME.
     """
 
-    fractions: Sequence[float] = option(
+    shares: Sequence[float] = option(
         "shares of the training data, each larger than 0 and at most 1",
         (0.01, 0.1, 1.0),
         metavar="F",
@@ -283,9 +283,9 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
     Train a config with and without ELMo on shares of its training data, and write the scores by share and the
     best epochs. Returns nothing after a dry run.
     """
-    for fraction in options.fractions:
-        check_share(fraction, "--fractions")
-    shares = sorted(set(options.fractions))
+    for share in options.shares:
+        check_share(share, "--shares")
+    shares = sorted(set(options.shares))
     experiment = TaskExperiment.with_elmo(options)
     num_instances = _count_training_instances(experiment)
     num_batches = _batches_of_an_epoch(experiment, num_instances)

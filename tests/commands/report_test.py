@@ -43,7 +43,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [
         *("python", "-m", "elmo_plugin", "report", "sample-efficiency"),
         *(str(TINY / "experiment_elmo.jsonnet"), "-s", "results", "--seeds", "5"),
-        *("--fractions", "0.5", "--jobs", "2", "--overrides", overrides),
+        *("--shares", "0.5", "--jobs", "2", "--overrides", overrides),
     ]
     result = subprocess.run(
         [sys.executable, *command[1:]],
@@ -89,10 +89,10 @@ def test_a_run_that_is_done_is_known_by_its_config(
     arguments = [TINY / "experiment_elmo.jsonnet", "-s", results, "--seeds", 5]
     previous = {path: path.stat().st_mtime_ns for path in results.glob("runs/*/metrics.json")}
     assert len(previous) == 2
-    run("sample-efficiency", *arguments, "--fractions", 0.5, "--overrides", overrides)
+    run("sample-efficiency", *arguments, "--shares", 0.5, "--overrides", overrides)
     assert {path: path.stat().st_mtime_ns for path in previous} == previous
     with pytest.raises(SystemExit, match="2"):
-        run("sample-efficiency", *arguments, "--fractions", 0.5)
+        run("sample-efficiency", *arguments, "--shares", 0.5)
     assert "trainer.num_epochs is 2, expected" in capsys.readouterr().err
 
 

@@ -172,7 +172,7 @@ def test_placements_and_shares_start_from_word_vectors_too(
     given = {"config_file": TINY / "experiment_elmo.jsonnet", "seeds": (1,)}
     given["word_vectors"] = words("glove", 3)
     compare_placements(options(PlacementOptions, placements=("none", "output"), **given))
-    compare_shares(options(SampleEfficiencyOptions, fractions=(0.5,), **given))
+    compare_shares(options(SampleEfficiencyOptions, shares=(0.5,), **given))
     assert training.started == [
         "ner-none-vectors_glove-seed1",
         "ner-output-vectors_glove-seed1",
@@ -331,7 +331,7 @@ def shares(options: Options) -> Options:
 
 
 def test_scores_by_share(training: FakeTraining, shares: Options) -> None:
-    report = compare_shares(shares(fractions=(1.0, 0.5, 0.25, 0.5), seeds=(1, 2)))
+    report = compare_shares(shares(shares=(1.0, 0.5, 0.25, 0.5), seeds=(1, 2)))
     table, _, differences = tables_of(report)
     assert table.name == "sample-efficiency-ner"
     assert column(table, "share") == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
@@ -348,7 +348,7 @@ def test_scores_by_share(training: FakeTraining, shares: Options) -> None:
 
 
 def test_scores_by_epoch(training: FakeTraining, shares: Options) -> None:
-    given = shares(fractions=(0.5, 1.0))
+    given = shares(shares=(0.5, 1.0))
     by_epoch = tables_of(compare_shares(given))[1]
     assert by_epoch.name == "sample-efficiency-epochs-ner"
     assert by_epoch.columns[:3] == ["share", "seed", "no ELMo, best dev f1 (%)"]
@@ -358,13 +358,13 @@ def test_scores_by_epoch(training: FakeTraining, shares: Options) -> None:
     config = json.loads((folder / "config.json").read_text())
     for curve, passes in [([0.4, 0.5], 1), ([0.31, 0.32, 0.5], 2), ([0.3, 0.31], None)]:
         write_run(folder, config, curve)
-        again = tables_of(compare_shares(shares(fractions=(1.0,))))[1]
+        again = tables_of(compare_shares(shares(shares=(1.0,))))[1]
         assert column(again, "passes in epoch") == [passes]
 
 
 def test_of_a_loss_the_smallest_is_best(training: FakeTraining, shares: Options) -> None:
     overrides = {"trainer.validation_metric": "-f1"}
-    report = compare_shares(shares(overrides=overrides, fractions=(1.0,)))
+    report = compare_shares(shares(overrides=overrides, shares=(1.0,)))
     # 0.305 in its first epoch is less than 0.31.
     assert tables_of(report)[1].rows == [[1.0, 1, 0.31, 2, 0.61, 2, 1]]
 
@@ -372,7 +372,7 @@ def test_of_a_loss_the_smallest_is_best(training: FakeTraining, shares: Options)
 def test_a_share_has_the_batches_of_an_epoch_of_all_data(
     training: FakeTraining, shares: Options
 ) -> None:
-    given = shares(fractions=(0.25, 1.0))
+    given = shares(shares=(0.25, 1.0))
     compare_shares(given)
     assert training.started[0] == "ner-none-share_0.25-batches_2-seed1"
     config_file = given.runs_folder / training.started[1] / "config.json"
@@ -381,7 +381,7 @@ def test_a_share_has_the_batches_of_an_epoch_of_all_data(
     assert (config["dataset_reader"]["share"], config["dataset_reader"]["seed"]) == (0.25, 1)
     training.started.clear()
     loader = {"batch_sampler": {"type": "bucket", "batch_size": 3, "sorting_keys": ["tokens"]}}
-    compare_shares(shares(overrides={"data_loader": loader}, fractions=(0.5,)))
+    compare_shares(shares(overrides={"data_loader": loader}, shares=(0.5,)))
     assert training.started[0] == "ner-none-share_0.5-batches_3-seed1"
 
 
@@ -392,13 +392,13 @@ def test_a_share_has_the_batches_of_an_epoch_of_all_data(
 def test_a_share_has_the_batches_of_one_worker_or_of_the_config(
     overrides: Dict[str, Any], num_batches: int, training: FakeTraining, shares: Options
 ) -> None:
-    compare_shares(shares(overrides=overrides, fractions=(0.5,)))
+    compare_shares(shares(overrides=overrides, shares=(0.5,)))
     assert training.started[0] == f"ner-none-share_0.5-batches_{num_batches}-seed1"
 
 
 def test_failed_runs_are_marked_in_both_tables(training: FakeTraining, shares: Options) -> None:
     training.failing = {"ner-both-share_0.5-batches_2-seed1", "ner-none-seed1"}
-    report = compare_shares(shares(fractions=(0.5, 1.0)))
+    report = compare_shares(shares(shares=(0.5, 1.0)))
     assert len(report.failures) == 2
     by_share, by_epoch, _ = tables_of(report)
     assert column(by_share, "dev f1 (%), seed 1") == [15.5, "failed", "failed", 61.0]
@@ -438,8 +438,8 @@ def test_options_that_make_no_comparison_are_refused_before_training(
 @pytest.mark.parametrize(
     "changes, match",
     [
-        ({"fractions": (0.5, 0.0)}, r"--fractions: found 0\.0, .*larger than 0, at most 1"),
-        ({"fractions": (float("nan"),)}, "--fractions: found nan"),
+        ({"shares": (0.5, 0.0)}, r"--shares: found 0\.0, .*larger than 0, at most 1"),
+        ({"shares": (float("nan"),)}, "--shares: found nan"),
         ({"overrides": {f"{ELMO_KEY}.placement": "none"}}, "placement is 'none'"),
         ({"overrides": {"train_data_path": "no/such/file"}}, "no/such/file"),
         ({"overrides": {"dataset_reader.max_instances": 0}}, "found no instance"),
