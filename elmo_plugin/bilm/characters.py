@@ -35,13 +35,12 @@ def batch_to_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
 
     # Raises
 
-    `ValueError` if a sentence is a string rather than a list of words, or a word is not a string.
+    `ValueError` if a sentence is a string rather than a list of tokens, or a token is not a string.
     """
     for row, sentence in enumerate(sentences):
         if isinstance(sentence, str):
             raise ValueError(
-                f"Sentence {row} is the string {sentence[:40]!r}, expected a list of words. "
-                "Split it into words first."
+                f"Sentence {row} is {sentence[:40]!r}, expected a list of tokens. Split it into tokens."
             )
     timesteps = max((len(sentence) for sentence in sentences), default=0)
     character_ids = numpy.zeros(
@@ -52,7 +51,7 @@ def batch_to_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
         for step, word in enumerate(sentence):
             if not isinstance(word, str):
                 raise ValueError(
-                    f"Word {step} of sentence {row} is {word!r:.40}, expected a string."
+                    f"Token {step} of sentence {row} is {word!r:.40}, expected a string."
                 )
             if word not in spellings:
                 spellings[word] = spell(word)

@@ -32,13 +32,13 @@ def test_batches_without_words_keep_three_dimensions() -> None:
 
 
 def test_a_string_in_place_of_words_is_refused() -> None:
-    with pytest.raises(ValueError, match="Sentence 1 is the string 'Hello there', expected a list"):
+    with pytest.raises(ValueError, match="Sentence 1 is 'Hello there', expected a list of tokens"):
         batch_to_ids([["Hello"], "Hello there"])
 
 
 @pytest.mark.parametrize("word", [None, 1, b"a", ["a"], (), float("nan"), numpy.int64(1)], ids=repr)
 def test_a_word_that_is_no_string_is_named(word: Any) -> None:
-    with pytest.raises(ValueError, match=re.escape(f"Word 1 of sentence 0 is {word!r}, expected")):
+    with pytest.raises(ValueError, match=re.escape(f"Token 1 of sentence 0 is {word!r}, expected")):
         batch_to_ids([["a", word]])
 
 
