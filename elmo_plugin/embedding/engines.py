@@ -105,7 +105,6 @@ class LocalEngine:
         self._embedder = embedder
 
     def map(self, function: Callable[[Any], Any], items: List[Any]) -> List[Any]:
-        """Return the result of a function for each item."""
         return list(map(function, items))
 
     def write_parts(
@@ -228,7 +227,6 @@ def _tensor_of(stored: Tuple[numpy.ndarray, torch.dtype, bool]) -> torch.Tensor:
 
 
 def import_ray() -> Any:
-    """Return the module `ray`."""
     with needing("Embedding on several workers needs Ray", "elmo-plugin[ray]"):
         import ray
     return ray

@@ -186,7 +186,6 @@ class ParquetFormat(OutputFormat):
 
     @classmethod
     def check_options(cls, options: OutputOptions) -> None:
-        """As `OutputFormat`."""
         super().check_options(options)
         import_pyarrow()
 
@@ -305,7 +304,6 @@ class HDF5Format(OutputFormat):
 
     @classmethod
     def read_about(cls, output: FileName) -> str:
-        """As `OutputFormat`."""
         with h5py.File(output) as file:
             return file.attrs[ABOUT_ATTRIBUTE]
 

@@ -98,7 +98,6 @@ class ScoreTotals:
     backward: float = 0.0
 
     def add(self, score: SentenceScore) -> None:
-        """Add a sentence."""
         self.num_sentences += 1
         self.num_words += len(score.tokens)
         self.num_unknown += score.num_unknown
