@@ -41,7 +41,7 @@ def interpreted_triton(monkeypatch: pytest.MonkeyPatch) -> None:
         function = getattr(triton_steps, name).fn
         monkeypatch.setattr(triton_steps, name, interpreter.InterpretedFunction(function))
     monkeypatch.setattr(triton_runner.TritonRunner, "device_type", "cpu")
-    monkeypatch.setattr(triton_runner, "_what_is_missing", lambda device: None)
+    monkeypatch.setattr(triton_runner, "_gpu_problem", lambda device: None)
 
     # Of bfloat16 the interpreter (Triton 3.7.1) multiplies the bits as if they were integers, and it rounds
     # towards zero, where GPUs round to the nearest.

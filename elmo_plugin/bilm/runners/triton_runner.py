@@ -53,7 +53,7 @@ class TritonRunner(Runner):
             return f"it has no {precision}"
         if device.type != cls.device_type:
             return f"it runs on NVIDIA GPUs, not on {device.type}"
-        return _what_is_missing(device)
+        return _gpu_problem(device)
 
     @classmethod
     def prepare(
@@ -81,7 +81,7 @@ def triton_problem() -> Optional[str]:
     return None
 
 
-def _what_is_missing(device: torch.device) -> Optional[str]:
+def _gpu_problem(device: torch.device) -> Optional[str]:
     """Return why Triton's kernels cannot run on a GPU here; `None` if they can."""
     problem = triton_problem()
     if problem is not None:
@@ -91,11 +91,11 @@ def _what_is_missing(device: torch.device) -> Optional[str]:
     capability = torch.cuda.get_device_capability(device)
     if capability < (8, 0):
         return f"it needs compute capability 8.0, and this GPU has {capability[0]}.{capability[1]}"
-    return _why_triton_does_not_start()
+    return _start_problem()
 
 
 @functools.cache
-def _why_triton_does_not_start() -> Optional[str]:
+def _start_problem() -> Optional[str]:
     from triton.runtime import driver
 
     try:
