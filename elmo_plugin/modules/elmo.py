@@ -50,7 +50,7 @@ class Elmo(torch.nn.Module):
         Words whose indices `forward` accepts in place of their characters. The first entry is padding. Their
         vectors are those of the character encoder, in fine-tuning too, where AllenNLP trains separate ones.
     keep_sentence_boundaries : `bool`, optional (default = `False`)
-        Keep the sentence marks: outputs have `timesteps + 2` steps.
+        Keep the sentence marks, `<S>` and `</S>`: outputs have `timesteps + 2` steps.
     scalar_mix_parameters : `List[float]`, optional
         Fixed scalar parameters (weights before the softmax) of all mixes; gamma is then fixed at 1.
         `[-9e10, 1, -9e10]` selects the first of two LSTM layers.
@@ -252,11 +252,11 @@ class Elmo(torch.nn.Module):
 
         A dictionary with
         - `elmo_representations`: a list of `num_output_representations` tensors, `(batch_size, timesteps,
-          get_output_dim())`, zero at padding (not zero if sentence boundaries are kept and layers are
+          get_output_dim())`, zero at padding (not zero if sentence marks are kept and layers are
           normalized);
         - `mask`: `(batch_size, timesteps)`.
 
-        Both have the additional dimensions of `inputs`, and 2 more timesteps if sentence boundaries are kept.
+        Both have the additional dimensions of `inputs`, and 2 more timesteps if sentence marks are kept.
 
         # Raises
 
