@@ -1,4 +1,4 @@
-"""Every experiment file is evaluated, and its model built on fixtures, in each of its variants."""
+"""Every config is evaluated, and its model built on fixtures, in each of its variants."""
 
 import json
 from pathlib import Path

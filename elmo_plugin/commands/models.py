@@ -24,7 +24,7 @@ biLMs, pretrained language models, compute vectors of words:    elmo embed ... -
 Task models, trained with a biLM, label text:                   elmo predict elmo_ner_small in.jsonl
 A file or folder of the same name in the current folder takes precedence.
 
-The last line of the list is the folder of the experiment files, such as ner_small.jsonnet. docs/models.md
+The last line of the list is the folder of the configs, such as ner_small.jsonnet. docs/models.md
 lists the biLMs that others have published.
 """
 
@@ -48,11 +48,11 @@ class ModelsOptions(Options):
 
 
 def run(options: ModelsOptions) -> None:
-    """Print the list of models and the folder of the experiment files, or the folder and card of one."""
+    """Print the list of models and the folder of the configs, or the folder and card of one."""
     if options.name is None:
         print(*model_lines(FOLDER), sep="\n")
         # Their imports, such as lib/ner.libsonnet, are beside them.
-        print(f"experiment files: {CONFIGS} (copy the whole folder: cp -r {CONFIGS} .)")
+        print(f"configs: {CONFIGS} (copy the whole folder: cp -r {CONFIGS} .)")
     elif options.name == ORIGINAL:
         from elmo_plugin.bilm.model_files import ORIGINAL_MODEL
 

@@ -13,7 +13,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Sequence
 
 import elmo_plugin
 
-# The experiment files of this package.
+# The configs of this package.
 CONFIGS = Path(elmo_plugin.__file__).with_name("training_configs")
 
 SECONDS_TO_STOP = 10.0

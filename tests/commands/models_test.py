@@ -27,12 +27,12 @@ def test_the_models_of_the_package(capsys: Any) -> None:
     assert words[4].endswith("; en; cc-by-sa-4.0")
 
 
-def test_the_last_line_is_a_folder_of_experiments_to_copy(
+def test_the_last_line_is_a_folder_of_configs_to_copy(
     capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main(["models"])
     last = capsys.readouterr().out.splitlines()[-1]
-    match = re.fullmatch(r"experiment files: (.+) \(copy the whole folder: (cp -r \1 \.)\)", last)
+    match = re.fullmatch(r"configs: (.+) \(copy the whole folder: (cp -r \1 \.)\)", last)
     assert match
     subprocess.run(match[2].split(), cwd=tmp_path, check=True)
     monkeypatch.setenv("NER_DATA", "data")
