@@ -47,8 +47,8 @@ _NOT_COVERED_NOTE = (
     "two seeds are compared, they support no claim, whatever the items show."
 )
 _PLANNED_NOTE = (
-    "p: of Student's paired test over seeds, on {part} scores, corrected by Holm for the {count} comparisons "
-    "that this report plans: {pairs}. Other pairs have no p, and neither have those "
+    "p: of Student's paired test over seeds, on {split} scores, corrected by Holm for the {count} "
+    "comparisons that this report plans: {pairs}. Other pairs have no p, and neither have those "
     "with fewer than three seeds, or with the same difference in all of them."
 )
 
@@ -85,10 +85,10 @@ class TaskScores:
         is_share = experiment.is_larger_better and not is_other.any(axis=None)
         self._scale = 100.0 if is_share else 1.0
         self.metric = f"{experiment.metric} (%)" if is_share else experiment.metric
-        self._parts = {"dev": "validation"}  # of the data, with their fields in `RunScores`
+        self._splits = {"dev": "validation"}  # of the data, with their fields in `RunScores`
         if scores["test"].notna().any():
-            self._parts["test"] = "test"
-        self._part, self._field = list(self._parts.items())[-1]
+            self._splits["test"] = "test"
+        self._split, self._field = list(self._splits.items())[-1]
         self._uncounted: List[str] = []  # names of runs without counts of items
         self._resampled = self._resample(runs)
 
@@ -120,12 +120,12 @@ class TaskScores:
         has_failed = self.by_seed().isna()
         table = (~has_failed).sum(axis=1).to_frame("seeds")
         cells = []
-        for part, field in self._parts.items():
+        for split, field in self._splits.items():
             scores = self.by_seed(field)
-            table[f"{part} mean"] = scores.mean(axis=1).round(2)
-            table[f"{part} std"] = scores.std(axis=1).round(2)
+            table[f"{split} mean"] = scores.mean(axis=1).round(2)
+            table[f"{split} std"] = scores.std(axis=1).round(2)
             shown = scores.round(2).astype(object).mask(has_failed, FAILED)
-            cells.append(shown.add_prefix(f"{part} {self.metric}, seed "))
+            cells.append(shown.add_prefix(f"{split} {self.metric}, seed "))
         table = table.join(cells)  # after the means, which a narrow screen shows first
         table["epochs"] = self.by_seed("epochs").mean(axis=1).round(1)
         table["minutes"] = self.by_seed("minutes").mean(axis=1).round(2)
@@ -139,28 +139,28 @@ class TaskScores:
         Compare each pair of variants, or those of a share: `paired_differences`, intervals over test items,
         and p-values of planned pairs.
         """
-        scores = {part: self.by_seed(field) for part, field in self._parts.items()}
+        scores = {split: self.by_seed(field) for split, field in self._splits.items()}
         resampled = self._resampled
         if share is not None:
-            scores = {part: frame.loc[share] for part, frame in scores.items()}
+            scores = {split: frame.loc[share] for split, frame in scores.items()}
             resampled = resampled.loc[share]
         table = paired_differences(scores)
         pairs = list(zip(table["variant"], table["compared with"]))
         if not self._uncounted:
-            table[f"{self._part} 95 % interval over items"] = [
+            table[f"{self._split} 95 % interval over items"] = [
                 _interval(resampled.xs(variant) - resampled.xs(compared))
                 for variant, compared in pairs
             ]
         if planned:
-            p_values = corrected_p_values(scores[self._part], planned)
+            p_values = corrected_p_values(scores[self._split], planned)
             shown = {pair: f"{p:.2g}" for pair, p in zip(planned, p_values) if p is not None}
-            table[f"{self._part} p, Holm"] = [shown.get(pair) for pair in pairs]
+            table[f"{self._split} p, Holm"] = [shown.get(pair) for pair in pairs]
         return table
 
     def difference_notes(self, planned: Sequence[Pair] = ()) -> List[str]:
         """Return the notes of tables of differences: what their intervals cover."""
         metric, items = self.experiment.metric, _ITEMS.get(self.experiment.task, "sentences")
-        notes = [_DIFFERENCE_NOTE, _ITEMS_NOTE.format(items=f"{self._part} {items}")]
+        notes = [_DIFFERENCE_NOTE, _ITEMS_NOTE.format(items=f"{self._split} {items}")]
         if self._uncounted:
             notes[1] = _UNCOUNTED_NOTE.format(
                 runs=", ".join(self._uncounted), metric=metric, min_items=MIN_ITEMS
@@ -169,14 +169,14 @@ class TaskScores:
         if planned:
             pairs = "; ".join(f"{variant} − {compared}" for variant, compared in planned)
             count = len(planned)
-            notes.append(_PLANNED_NOTE.format(part=self._part, count=count, pairs=pairs))
+            notes.append(_PLANNED_NOTE.format(split=self._split, count=count, pairs=pairs))
         return notes
 
     def notes(self) -> List[str]:
         """Return the notes of all tables of scores, with the reasons of failures."""
         test = (
             "test: that epoch on test data"
-            if "test" in self._parts
+            if "test" in self._splits
             else "not evaluated on test data"
         )
         note = (
