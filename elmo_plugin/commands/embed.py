@@ -80,7 +80,7 @@ class EmbedOptions(Options):
     )
     stateful: bool = option("carry LSTM states from batch to batch, as AllenNLP 0.9 did", False)
     files: BiLMFiles = option_group("the biLM", BiLMFiles())
-    device: DeviceOptions = option_group("what runs it", DeviceOptions())
+    device: DeviceOptions = option_group("device and precision", DeviceOptions())
     input: InputOptions = option_group("input", InputOptions())
     output: OutputOptions = option_group("output", OutputOptions())
     batches: BatchOptions = option_group("speed", BatchOptions())

@@ -69,7 +69,7 @@ class NeighborsOptions(Options):
         "compare at most N, a random sample if there are more", 5000, metavar="N", positive=True
     )
     files: BiLMFiles = option_group("the biLM", BiLMFiles())
-    device: DeviceOptions = option_group("what runs it", DeviceOptions())
+    device: DeviceOptions = option_group("device and precision", DeviceOptions())
     input: InputOptions = option_group("input", InputOptions())
 
     def __post_init__(self) -> None:

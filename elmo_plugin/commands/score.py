@@ -70,7 +70,7 @@ class ScoreOptions(Options):
     )
     overwrite: bool = option("replace FILE if it exists", False)
     files: LanguageModelFiles = option_group("the biLM", LanguageModelFiles())
-    device: DeviceOptions = option_group("what runs it", DeviceOptions())
+    device: DeviceOptions = option_group("device and precision", DeviceOptions())
     input: InputOptions = option_group("input", InputOptions())
     batches: BatchOptions = option_group("speed", BatchOptions())
 
