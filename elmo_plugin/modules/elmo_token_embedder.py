@@ -71,7 +71,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
     do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, top_layer_only, inference
         See `Elmo`.
     projection_dim : `int`, optional
-        Width of a linear projection of the representations; by default there is none.
+        Width of a linear projection of the representations; by default, and with 0, there is none.
     vocab_to_cache : `List[str]`, optional
         See `Elmo`. `forward` then accepts `word_inputs`.
     namespace_to_cache : `str`, optional
@@ -127,7 +127,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
             **inference,
         )
         self._projection: Optional[torch.nn.Linear] = None
-        if projection_dim is not None:
+        if projection_dim:
             self._projection = torch.nn.Linear(self._elmo.get_output_dim(), projection_dim)
 
     @property

@@ -1,5 +1,6 @@
 import inspect
 import pickle
+from typing import Optional
 
 import pytest
 import torch
@@ -34,8 +35,10 @@ def test_every_argument_of_allennlps_embedder_exists_with_its_default() -> None:
             assert ours[name].default == parameter.default, name
 
 
-@pytest.mark.parametrize("projection_dim", [None, 5])
-def test_vectors_equal_those_of_allennlp(projection_dim: int, bilm_files: BiLMFiles) -> None:
+@pytest.mark.parametrize("projection_dim", [None, 0, 5])
+def test_vectors_equal_those_of_allennlp(
+    projection_dim: Optional[int], bilm_files: BiLMFiles
+) -> None:
     params = {**bilm_files._asdict(), "dropout": 0.0, "projection_dim": projection_dim}
     ours = TokenEmbedder.from_params(Params({"type": "elmo", **params}))
     theirs = TokenEmbedder.from_params(Params({"type": "elmo_token_embedder", **params}))
