@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import List
 
 import pytest
+from allennlp.data import Instance, Token
 from allennlp.models import SimpleTagger
 
 from elmo_plugin import Elmo, load_predictor
@@ -72,11 +74,8 @@ def test_taggers_of_allennlp_need_no_model_of_spacy(
     words, tags = ["Ada", "sleeps", "."], ["NNP", "VBZ", "."]
     assert predictor.predict_json({"tokens": words}) == {"words": words, "tags": tags}
     # Split by rules, as for the models of this package.
-    assert predictor.predict("Ada sleeps.") == {
-        "words": words,
-        "tags": tags,
-        "sentence": "Ada sleeps.",
-    }
+    answer = {"words": words, "tags": tags, "sentence": "Ada sleeps."}
+    assert predictor.predict("Ada sleeps.") == answer
     Path("in.jsonl").write_text('{"sentence": "Ada sleeps."}')
     run_predict(
         archive_file, "in.jsonl", "--predictor", "elmo_tagger", "--output-file", "out.jsonl"
@@ -89,6 +88,19 @@ def test_taggers_of_allennlp_need_no_model_of_spacy(
     assert of_whitespace.predict("Ada sleeps .")["tags"] == tags
     with pytest.raises(ConfigurationError, match="exactly one of 'sentence', 'tokens', 'words'"):
         predictor.predict_json({"text": "Ada sleeps ."})
+    # A reader of another package may give less than AllenNLP's.
+    reader = predictor._dataset_reader
+    complete_instance = reader.text_to_instance
+
+    def instance_without_metadata(tokens: List[Token]) -> Instance:
+        instance = complete_instance(tokens)
+        del instance.fields["metadata"]
+        return instance
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reader, "text_to_instance", instance_without_metadata)
+        assert predictor.predict("Ada sleeps.") == answer
+        assert predictor.predict_tokens(words) == {"words": words, "tags": tags}
     monkeypatch.setattr(SimpleTagger, "default_predictor", None)
     with pytest.raises(
         ConfigurationError, match=r"SimpleTagger have no default predictor.*--predictor"

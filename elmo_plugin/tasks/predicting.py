@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 from allennlp.common import Params
 from allennlp.common.util import JsonDict, sanitize
 from allennlp.data import DatasetReader, Field, Instance
-from allennlp.data.fields import ListField, TextField
+from allennlp.data.fields import ListField, MetadataField, TextField
 from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
@@ -161,6 +161,15 @@ class TaggerPredictor(SentencePredictor):
     """
 
     example = '{"sentence": "John Smith lives in Paris."} or {"tokens": ["John", "Smith", "lives"]}'
+
+    def instances_of_tokens(self, tokens: List[Token], inputs: JsonDict) -> List[Instance]:
+        instances = super().instances_of_tokens(tokens, inputs)
+        for instance in instances:
+            # AllenNLP's taggers need no metadata, so that readers of other packages may give none.
+            if "metadata" not in instance.fields:
+                instance.add_field("metadata", MetadataField({}))
+            instance["metadata"].metadata.setdefault("words", [token.text for token in tokens])
+        return instances
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         [instance], [output] = instances, outputs
