@@ -16,11 +16,11 @@ from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.embedding.elmo_embedder import DeviceOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.figures import draw_layers
+from elmo_plugin.report.statistics import paired_differences
 from elmo_plugin.report.tables import (
     Part,
     Report,
     ReportOptions,
-    paired_differences,
     settings_of,
     without_machine_paths,
     write_report,

@@ -8,14 +8,11 @@ import shlex
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-import numpy
 import pandas
 import torch
-from scipy import stats
 
 from elmo_plugin import __version__
 from elmo_plugin.arguments import Options, option
@@ -152,58 +149,6 @@ def _markdown_cell(value: Any) -> str:
         return ""
     text = f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def paired_differences(scores: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
-    """
-    Compare each row with each row above it, over the seeds that both have: return the mean of the
-    differences, and its 95 % confidence interval by Student's t, which needs three seeds to say anything.
-    With one common seed the interval is empty, without common seeds the difference too. `scores` has for each
-    measure a frame of the same variants, in rows, and seeds, in columns; missing where a run failed.
-    """
-    rows = []
-    for first, second in combinations(next(iter(scores.values())).index, 2):
-        row: Dict[str, Any] = {"variant": second, "compared with": first}
-        for name, frame in scores.items():
-            differences = (frame.loc[second] - frame.loc[first]).dropna()
-            num_seeds, mean = len(differences), differences.mean()
-            interval = "two seeds: no claim" if num_seeds == 2 else None
-            if num_seeds > 2:
-                margin = stats.t.ppf(0.975, num_seeds - 1) * differences.sem()
-                interval = f"{mean - margin:.2f} to {mean + margin:.2f}"
-            row.setdefault("seeds", num_seeds)  # of the first measure, which all runs have
-            row[f"{name} difference"] = round(mean, 2)
-            row[f"{name} 95 % interval over seeds"] = interval
-        rows.append(row)
-    return pandas.DataFrame(rows)
-
-
-def corrected_p_values(
-    scores: pandas.DataFrame, pairs: Sequence[Tuple[str, str]]
-) -> List[Optional[float]]:
-    """
-    Return the p-values of differences between pairs of rows, by Student's paired test over seeds, corrected
-    by Holm for the number of pairs. Pairs with fewer than three common seeds, or with the same difference in
-    all of them, have none, but are counted.
-    """
-    # By which equal differences may differ.
-    rounding = 4 * numpy.spacing(scores.abs().max().max())
-    p_values: List[Optional[float]] = []
-    for first, second in pairs:
-        differences = (scores.loc[first] - scores.loc[second]).dropna()
-        varies = len(differences) > 2 and numpy.ptp(differences) > rounding
-        p_values.append(stats.ttest_1samp(differences, 0.0).pvalue if varies else None)
-    corrected = holm([1.0 if p_value is None else p_value for p_value in p_values])
-    return [None if old is None else new for old, new in zip(p_values, corrected)]
-
-
-def holm(p_values: Sequence[float]) -> List[float]:
-    """Correct p-values for their number (Holm 1979): the family-wise error rate is that of each."""
-    order = numpy.argsort(p_values)
-    steps = numpy.array(p_values)[order] * numpy.arange(len(p_values), 0, -1)
-    corrected = numpy.empty(len(p_values))
-    corrected[order] = numpy.maximum.accumulate(steps).clip(max=1.0)
-    return corrected.tolist()
 
 
 def settings_of(variables: Mapping[str, str] = {}, **more: Any) -> Dict[str, Any]:

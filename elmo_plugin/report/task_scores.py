@@ -6,17 +6,15 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import pandas
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report.bootstrap import item_counts, resampled_scores
 from elmo_plugin.report.runs import RunFolder, TrainedRuns, train
-from elmo_plugin.report.tables import (
-    FAILED,
-    Part,
-    Report,
+from elmo_plugin.report.statistics import (
     corrected_p_values,
+    interval_over_items,
+    item_counts,
     paired_differences,
-    settings_of,
-    write_report,
+    resampled_scores,
 )
+from elmo_plugin.report.tables import FAILED, Part, Report, settings_of, write_report
 from elmo_plugin.report.variants import TaskExperiment, Variant
 
 logger = logging.getLogger(__name__)
@@ -148,7 +146,7 @@ class TaskScores:
         pairs = list(zip(table["variant"], table["compared with"]))
         if not self._uncounted:
             table[f"{self._split} 95 % interval over items"] = [
-                _interval(resampled.xs(variant) - resampled.xs(compared))
+                interval_over_items(resampled.xs(variant) - resampled.xs(compared))
                 for variant, compared in pairs
             ]
         if planned:
@@ -208,11 +206,3 @@ class TaskScores:
             for name, part in parts.items()
         }
         return write_report(experiment.options.output, named, settings, self.trained.failures)
-
-
-def _interval(differences: pandas.DataFrame) -> Optional[str]:
-    """Return the middle 95 % of resamples, in columns, of the mean over seeds, in rows."""
-    means = differences.dropna().mean()
-    if means.dropna().empty:
-        return None
-    return "{:.2f} to {:.2f}".format(*means.quantile([0.025, 0.975]))

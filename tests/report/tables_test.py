@@ -10,15 +10,11 @@ import pytest
 
 from elmo_plugin.report.tables import (
     Part,
-    corrected_p_values,
-    holm,
-    paired_differences,
     settings_of,
     versions,
     without_machine_paths,
     write_report,
 )
-from tests.closeness import assert_close
 from tests.report.conftest import tables_of
 
 COLUMNS = ["ELMo", "dev f1 (%)", "epochs"]
@@ -76,47 +72,6 @@ def test_the_command_is_recorded_as_it_was_typed(
     monkeypatch.setattr(sys, "argv", arguments)
     settings = settings_of({"ELMO": "mini"}, seeds=[1])
     assert settings == {"command": command, "versions": versions(), "seeds": [1]}
-
-
-def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
-    scores = pandas.DataFrame(
-        [[50.0, 60, 70], [51, 62, 73], [10, None, None], [None, None, None], [None, 90, 0]],
-        index=["a", "b", "c", "d", "e"],
-        columns=[1, 2, 3],
-    )
-    rows = rows_of(paired_differences({"dev": scores}), tmp_path)
-    # Mean 2, standard error 1 / sqrt(3); 4.303 is Student's t with two degrees of freedom.
-    margin = 4.302653 / math.sqrt(3)
-    assert rows[0] == ["b", "a", 3, 2.0, f"{2 - margin:.2f} to {2 + margin:.2f}"]
-    assert rows[1] == ["c", "a", 1, -40.0, None]
-    assert rows[2] == ["d", "a", 0, None, None]
-    assert rows[3] == ["e", "a", 2, -20.0, "two seeds: no claim"]  # rather than -655 to 615
-    assert len(rows) == 10
-
-
-def test_seeds_are_those_of_the_first_measure(tmp_path: Path) -> None:
-    dev = pandas.DataFrame([[50.0, 60], [51, 62]], index=["a", "b"], columns=[1, 2])
-    [row] = rows_of(paired_differences({"dev": dev, "test": dev * float("nan")}), tmp_path)
-    assert row[2:4] == [2, 1.5]
-
-
-def test_p_values_are_corrected_by_holm() -> None:
-    # 4 * 0.005, 3 * 0.01, 2 * 0.03; 0.04 not less than the one before.
-    assert_close(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.6]) == [1.0, 1.0]
-
-
-def test_planned_pairs_without_enough_seeds_or_with_equal_differences_count() -> None:
-    scores = pandas.DataFrame(
-        [[50.0, 60.0, 70.0], [51.0, 62.0, 73.0], [10.0, None, 20.0], [50.1, 60.1, 70.1]],
-        index=["a", "b", "c", "d"],
-    )
-    planned = [("b", "a"), ("c", "a"), ("a", "a"), ("d", "a")]
-    first, *others = corrected_p_values(scores, planned)
-    # t = 2 * sqrt(3), with two degrees of freedom p = 1 - t / sqrt(2 + t ** 2). Four are planned.
-    assert_close(first, 4 * (1 - math.sqrt(12 / 14)), terms=100)  # steps of Student's distribution
-    # Of equal differences the variance is 0, or that of their roundings.
-    assert others == [None, None, None]
 
 
 @pytest.mark.parametrize(

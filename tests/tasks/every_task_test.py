@@ -19,8 +19,8 @@ from allennlp.models import Model, load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report.bootstrap import item_counts, score
 from elmo_plugin.report.runs import RunFolder
+from elmo_plugin.report.statistics import item_counts, score
 from elmo_plugin.tasks import predicting
 from elmo_plugin.tasks.tags import find_tag_fault
 from tests.closeness import assert_close

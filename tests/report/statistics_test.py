@@ -1,19 +1,78 @@
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List
 
 import numpy
+import pandas
 import pytest
 import torch
 from allennlp.data import Instance
 from allennlp.modules.scalar_mix import ScalarMix as AllenNlpScalarMix
 
 from elmo_plugin.modules.scalar_mix import ScalarMix
-from elmo_plugin.report import bootstrap
-from elmo_plugin.report.bootstrap import COUNTS_NAME, item_counts, resampled_scores, score
+from elmo_plugin.report import statistics
 from elmo_plugin.report.runs import RunFolder
+from elmo_plugin.report.statistics import (
+    COUNTS_NAME,
+    corrected_p_values,
+    holm,
+    item_counts,
+    paired_differences,
+    resampled_scores,
+    score,
+)
 from tests.closeness import assert_close
+
+
+def rows_of(frame: pandas.DataFrame) -> List[List[Any]]:
+    """The rows of a frame, with `None` for missing values."""
+    return [
+        [None if pandas.isna(cell) else cell for cell in row]
+        for row in frame.itertuples(index=False)
+    ]
+
+
+def test_differences_are_paired_by_seed() -> None:
+    scores = pandas.DataFrame(
+        [[50.0, 60, 70], [51, 62, 73], [10, None, None], [None, None, None], [None, 90, 0]],
+        index=["a", "b", "c", "d", "e"],
+        columns=[1, 2, 3],
+    )
+    rows = rows_of(paired_differences({"dev": scores}))
+    # Mean 2, standard error 1 / sqrt(3); 4.303 is Student's t with two degrees of freedom.
+    margin = 4.302653 / math.sqrt(3)
+    assert rows[0] == ["b", "a", 3, 2.0, f"{2 - margin:.2f} to {2 + margin:.2f}"]
+    assert rows[1] == ["c", "a", 1, -40.0, None]
+    assert rows[2] == ["d", "a", 0, None, None]
+    assert rows[3] == ["e", "a", 2, -20.0, "two seeds: no claim"]  # rather than -655 to 615
+    assert len(rows) == 10
+
+
+def test_seeds_are_those_of_the_first_measure() -> None:
+    dev = pandas.DataFrame([[50.0, 60], [51, 62]], index=["a", "b"], columns=[1, 2])
+    [row] = rows_of(paired_differences({"dev": dev, "test": dev * float("nan")}))
+    assert row[2:4] == [2, 1.5]
+
+
+def test_p_values_are_corrected_by_holm() -> None:
+    # 4 * 0.005, 3 * 0.01, 2 * 0.03; 0.04 not less than the one before.
+    assert_close(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.6]) == [1.0, 1.0]
+
+
+def test_planned_pairs_without_enough_seeds_or_with_equal_differences_count() -> None:
+    scores = pandas.DataFrame(
+        [[50.0, 60.0, 70.0], [51.0, 62.0, 73.0], [10.0, None, 20.0], [50.1, 60.1, 70.1]],
+        index=["a", "b", "c", "d"],
+    )
+    planned = [("b", "a"), ("c", "a"), ("a", "a"), ("d", "a")]
+    first, *others = corrected_p_values(scores, planned)
+    # t = 2 * sqrt(3), with two degrees of freedom p = 1 - t / sqrt(2 + t ** 2). Four are planned.
+    assert_close(first, 4 * (1 - math.sqrt(12 / 14)), terms=100)  # steps of Student's distribution
+    # Of equal differences the variance is 0, or that of their roundings.
+    assert others == [None, None, None]
 
 
 def of_tags(*sentences: Any) -> numpy.ndarray:
@@ -38,7 +97,7 @@ def test_a_score_is_the_mean_of_f1s(sums: List[Any], expected: float) -> None:
 
 def test_the_score_of_a_resample_is_that_of_its_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow loop, which draws items by their counts."""
-    monkeypatch.setattr(bootstrap, "_NUM_RESAMPLES", 20)
+    monkeypatch.setattr(statistics, "_NUM_RESAMPLES", 20)
     counts = of_tags((1, 2, 1), (0, 1, 3), (4, 4, 4))
     draws = numpy.random.default_rng(0).multinomial(3, [1 / 3] * 3, 20)
     expected = []
@@ -82,7 +141,7 @@ def test_a_model_without_counts_has_none(tmp_path: Path, monkeypatch: pytest.Mon
         opened.append(path)
         return SimpleNamespace(model=torch.nn.Linear(1, 1))
 
-    monkeypatch.setattr(bootstrap, "opened_archive", opened_archive)
+    monkeypatch.setattr(statistics, "opened_archive", opened_archive)
     (tmp_path / "best.th").touch()
     for _ in range(2):
         assert item_counts(RunFolder(tmp_path, {}), "f1") is None
@@ -96,7 +155,7 @@ def test_items_alone_say_nothing_of_layers_that_are_normalized_over_a_batch(
     model = Counting()
     model.mix = mix_class(2, do_layer_norm=True)
     archive = SimpleNamespace(model=model)
-    monkeypatch.setattr(bootstrap, "opened_archive", lambda path: archive)
+    monkeypatch.setattr(statistics, "opened_archive", lambda path: archive)
     (tmp_path / "best.th").touch()
     assert item_counts(RunFolder(tmp_path, {}), "f1") is None
 
@@ -121,7 +180,7 @@ def test_the_items_are_those_that_a_run_was_measured_on(
         apply_token_indexers=lambda instance: None,
     )
     archive = SimpleNamespace(model=Counting(), validation_dataset_reader=reader)
-    monkeypatch.setattr(bootstrap, "opened_archive", lambda path: archive)
+    monkeypatch.setattr(statistics, "opened_archive", lambda path: archive)
     (tmp_path / "best.th").touch()
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     config = {"validation_data_path": "dev", "test_data_path": "test", "evaluate_on_test": True}

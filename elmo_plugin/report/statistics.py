@@ -1,16 +1,19 @@
 """
-Intervals over test items, by a paired bootstrap (Efron 1979; Berg-Kirkpatrick et al. 2012): how much would a
-score change on other sentences, documents or articles of the same kind?
+How sure are differences of scores? Over seeds: Student's intervals and p-values. Over test items, by a paired
+bootstrap (Efron 1979; Berg-Kirkpatrick et al. 2012): how much would a score change on other sentences,
+documents or articles of the same kind?
 """
 
 import json
 import logging
-from itertools import groupby
-from typing import Any, Dict, List, Optional
+from itertools import combinations, groupby
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy
+import pandas
 from allennlp.common.util import lazy_groups_of
 from allennlp.data import Instance
+from scipy import stats
 
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.files.output import replaced_file
@@ -29,6 +32,58 @@ _SEED = 0
 _ITEM_KEYS = ("article", "words", "premise_words")
 
 logger = logging.getLogger(__name__)
+
+
+def paired_differences(scores: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
+    """
+    Compare each row with each row above it, over the seeds that both have: return the mean of the
+    differences, and its 95 % confidence interval by Student's t, which needs three seeds to say anything.
+    With one common seed the interval is empty, without common seeds the difference too. `scores` has for each
+    measure a frame of the same variants, in rows, and seeds, in columns; missing where a run failed.
+    """
+    rows = []
+    for first, second in combinations(next(iter(scores.values())).index, 2):
+        row: Dict[str, Any] = {"variant": second, "compared with": first}
+        for name, frame in scores.items():
+            differences = (frame.loc[second] - frame.loc[first]).dropna()
+            num_seeds, mean = len(differences), differences.mean()
+            interval = "two seeds: no claim" if num_seeds == 2 else None
+            if num_seeds > 2:
+                margin = stats.t.ppf(0.975, num_seeds - 1) * differences.sem()
+                interval = f"{mean - margin:.2f} to {mean + margin:.2f}"
+            row.setdefault("seeds", num_seeds)  # of the first measure, which all runs have
+            row[f"{name} difference"] = round(mean, 2)
+            row[f"{name} 95 % interval over seeds"] = interval
+        rows.append(row)
+    return pandas.DataFrame(rows)
+
+
+def corrected_p_values(
+    scores: pandas.DataFrame, pairs: Sequence[Tuple[str, str]]
+) -> List[Optional[float]]:
+    """
+    Return the p-values of differences between pairs of rows, by Student's paired test over seeds, corrected
+    by Holm for the number of pairs. Pairs with fewer than three common seeds, or with the same difference in
+    all of them, have none, but are counted.
+    """
+    # By which equal differences may differ.
+    rounding = 4 * numpy.spacing(scores.abs().max().max())
+    p_values: List[Optional[float]] = []
+    for first, second in pairs:
+        differences = (scores.loc[first] - scores.loc[second]).dropna()
+        varies = len(differences) > 2 and numpy.ptp(differences) > rounding
+        p_values.append(stats.ttest_1samp(differences, 0.0).pvalue if varies else None)
+    corrected = holm([1.0 if p_value is None else p_value for p_value in p_values])
+    return [None if old is None else new for old, new in zip(p_values, corrected)]
+
+
+def holm(p_values: Sequence[float]) -> List[float]:
+    """Correct p-values for their number (Holm 1979): the family-wise error rate is that of each."""
+    order = numpy.argsort(p_values)
+    steps = numpy.array(p_values)[order] * numpy.arange(len(p_values), 0, -1)
+    corrected = numpy.empty(len(p_values))
+    corrected[order] = numpy.maximum.accumulate(steps).clip(max=1.0)
+    return corrected.tolist()
 
 
 def item_counts(folder: RunFolder, metric: str) -> Optional[numpy.ndarray]:
@@ -97,3 +152,11 @@ def score(sums: numpy.ndarray) -> numpy.ndarray:
     denominator = correct * num_gold + found * num_predicted
     f1 = 2 * correct * found / numpy.where(denominator > 0, denominator, 1.0)
     return f1.mean(axis=-1)
+
+
+def interval_over_items(differences: pandas.DataFrame) -> Optional[str]:
+    """Return the middle 95 % of resamples, in columns, of the mean over seeds, in rows."""
+    means = differences.dropna().mean()
+    if means.dropna().empty:
+        return None
+    return "{:.2f} to {:.2f}".format(*means.quantile([0.025, 0.975]))
