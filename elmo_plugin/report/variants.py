@@ -183,26 +183,12 @@ class TaskExperiment(Experiment):
             changes[f"{ELMO_KEY}.weight_file"] = None
             name.append(f"bilm_{for_file_names(Path(variant.bilm).name)}")
         if variant.word_vectors == NO_WORD_VECTORS:
-            values = Params(self.config).as_flat_dict()
-            given = [
-                embedding
-                for embedding in self._word_embeddings()
-                if values.get(f"{embedding}.pretrained_file") is not None
-            ]
-            for embedding in given:
-                # What starts at random is trained, also where word vectors stay as they are.
-                changes.update(
-                    {f"{embedding}.pretrained_file": None, f"{embedding}.trainable": True}
-                )
-            vocabulary_changes = self._with_known_words()
-            changes.update(vocabulary_changes)
-            if given or vocabulary_changes:
+            without_vectors = self._without_word_vectors()
+            changes.update(without_vectors)
+            if without_vectors:
                 name.append("vectors_none")
         elif variant.word_vectors is not None:
-            embedding = self._word_embedding()
-            changes[f"{embedding}.pretrained_file"] = variant.word_vectors
-            changes[f"{embedding}.embedding_dim"] = width_of_vectors(variant.word_vectors)
-            changes.update(self._with_all_words(embedding))
+            changes.update(self._with_word_vectors(variant.word_vectors))
             name.append(f"vectors_{for_file_names(Path(variant.word_vectors).stem)}")
         last_layer = variant.last_layer_only
         if last_layer is not None and last_layer != self.elmo.get("top_layer_only", False):
@@ -228,27 +214,45 @@ class TaskExperiment(Experiment):
                 name.append(f"batches_{variant.batches_per_epoch}")
         return self.run("-".join(name), changes, seed)
 
-    def _with_known_words(self) -> Dict[str, Any]:
+    def _without_word_vectors(self) -> Dict[str, Any]:
         """
-        Return the changes after which rare words of the training data share a vector with those that only
-        other data have: see `vocabulary` in words.libsonnet.
+        Return the changes after which embeddings of words start from random numbers, and rare words of the
+        training data share a vector with those that only other data have: see `vocabulary` in
+        words.libsonnet.
         """
-        namespaces = self._counted_words(self._word_embeddings())
+        changes: Dict[str, Any] = {}
+        values = Params(self.config).as_flat_dict()
+        embeddings = self._word_embeddings()
+        for embedding in embeddings:
+            if values.get(f"{embedding}.pretrained_file") is not None:
+                changes[f"{embedding}.pretrained_file"] = None
+                # What starts at random is trained, also where word vectors stay as they are.
+                changes[f"{embedding}.trainable"] = True
+        namespaces = self._counted_words(embeddings)
         min_count = {**dict.fromkeys(namespaces, _MIN_COUNT), **self._min_count()}
-        return self._vocabulary_changes(min_count, ["train"]) if namespaces else {}
+        if namespaces:
+            changes.update(self._vocabulary_changes(min_count, ["train"]))
+        return changes
 
-    def _with_all_words(self, embedding: str) -> Dict[str, Any]:
+    def _with_word_vectors(self, file: str) -> Dict[str, Any]:
         """
-        Return the changes after which all words of all data have vectors of their own, unless the config has
-        another count for rare words than the above.
+        Return the changes after which the embedding of words starts from a file, and all words of all data
+        have vectors of their own, unless the config has another count for rare words than the above.
         """
+        embedding = self._word_embedding()
+        changes: Dict[str, Any] = {
+            f"{embedding}.pretrained_file": file,
+            f"{embedding}.embedding_dim": width_of_vectors(file),
+        }
         namespaces = self._counted_words([embedding])
         min_count = {
             name: count
             for name, count in self._min_count().items()
             if name not in namespaces or count != _MIN_COUNT
         }
-        return self._vocabulary_changes(min_count, None) if namespaces else {}
+        if namespaces:
+            changes.update(self._vocabulary_changes(min_count, None))
+        return changes
 
     def _counted_words(self, embeddings: Sequence[str]) -> List[str]:
         """Return the namespaces, of the words of these embedders, that are made of the words of the data."""
