@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from elmo_plugin.arguments import Options, option, option_group
 from elmo_plugin.bilm.processor import checked_device
-from elmo_plugin.commands.main import needing_allennlp
+from elmo_plugin.compat.environment import needing_allennlp
 from elmo_plugin.embedding.elmo_embedder import (
     BiLMFiles,
     DeviceOptions,

@@ -10,7 +10,7 @@ from typing import Optional, Sequence
 from elmo_plugin.arguments import Options, option, option_group
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.program import SUFFIXES, export_program
-from elmo_plugin.commands.main import needing_allennlp
+from elmo_plugin.compat.environment import needing_allennlp
 from elmo_plugin.embedding.elmo_embedder import BiLMFiles
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file

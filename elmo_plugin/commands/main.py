@@ -5,7 +5,6 @@ user as one line.
 
 import argparse
 import functools
-import gc
 import logging
 import os
 import sys
@@ -18,10 +17,14 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Tupl
 
 import elmo_plugin
 from elmo_plugin.arguments import add_options, options_from
-from elmo_plugin.compat.environment import INSTALL_ALLENNLP
+from elmo_plugin.compat.environment import (
+    INSTALL_ALLENNLP,
+    needing_allennlp,
+    without_collection,
+)
 from elmo_plugin.compat.training_process import sigterm_interrupts
 from elmo_plugin.cpus import affinity_cpus, usable_cpus
-from elmo_plugin.errors import ConfigurationError, needing, one_line
+from elmo_plugin.errors import ConfigurationError, one_line
 
 INTERRUPTED = 130  # the exit status of shells for Ctrl-C
 DEBUG = "--debug"
@@ -97,7 +100,7 @@ def main(words: Optional[Sequence[str]] = None) -> None:
 
 def module_of(command: str) -> ModuleType:
     """Import the module of a command."""
-    with _without_collection():
+    with without_collection():
         return import_module(f"elmo_plugin.commands.{command}")
 
 
@@ -250,29 +253,6 @@ def _discard_output() -> None:
     """Write what is left to nowhere: at its end Python would write it again, and fail."""
     with suppress(OSError, AttributeError):  # where it is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-@contextmanager
-def needing_allennlp(what: str) -> Iterator[None]:
-    """Do as `needing` does for a command or option that needs AllenNLP."""
-    need, advice = f"{what} needs AllenNLP", f" && {INSTALL_ALLENNLP}"
-    with _without_collection(), needing(need, "elmo-plugin[allennlp]", advice):
-        yield
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """
-    For imports of large libraries. They make hundreds of thousands of objects that stay, and Python would
-    look for garbage among them again and again: a sixth of the time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _message(error: Exception) -> str:

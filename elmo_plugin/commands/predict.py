@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from elmo_plugin.arguments import Options, option
-from elmo_plugin.commands.main import needing_allennlp
+from elmo_plugin.compat.environment import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import LinePredictor
 from elmo_plugin.files.output import check_not_input, check_output_file, opened_output

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Dict, Optional, Sequence
 
 from elmo_plugin.arguments import Options, option
-from elmo_plugin.commands.main import needing_allennlp
+from elmo_plugin.compat.environment import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
 
 USAGE = "%(prog)s TEXT... OUTPUT [options]"

@@ -8,7 +8,8 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
-from elmo_plugin.commands.main import LazyParser, declare, needing_allennlp
+from elmo_plugin.commands.main import LazyParser, declare
+from elmo_plugin.compat.environment import needing_allennlp
 from elmo_plugin.errors import needing
 
 # MODULE.FUNCTION in `elmo_plugin.report`, imported when the report is called, and help, in the order of the

@@ -1,7 +1,6 @@
 """`elmo serve`: task models as a JSON API, and as a page in the browser."""
 
-from elmo_plugin.commands.main import needing_allennlp
-from elmo_plugin.compat.environment import INSTALL_ALLENNLP
+from elmo_plugin.compat.environment import INSTALL_ALLENNLP, needing_allennlp
 from elmo_plugin.errors import needing
 from elmo_plugin.serving.options import ServeOptions
 

@@ -1,7 +1,11 @@
-"""The packages that AllenNLP 2.10.1 needs, and a check of the installed ones."""
+"""The packages that AllenNLP 2.10.1 needs, a check of the installed ones, and imports of them."""
 
+import gc
 import importlib.metadata
-from typing import Optional
+from contextlib import contextmanager
+from typing import Iterator, Optional
+
+from elmo_plugin.errors import needing
 
 # AllenNLP and torch are not imported here: this module must load when they are missing or broken.
 
@@ -51,6 +55,29 @@ def check_environment() -> None:
             )
     if problems:
         raise ImportError("elmo_plugin cannot run in this environment:\n" + "\n".join(problems))
+
+
+@contextmanager
+def needing_allennlp(what: str) -> Iterator[None]:
+    """Do as `needing` does for a command or option that needs AllenNLP."""
+    need, advice = f"{what} needs AllenNLP", f" && {INSTALL_ALLENNLP}"
+    with without_collection(), needing(need, "elmo-plugin[allennlp]", advice):
+        yield
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """
+    For imports of large libraries. They make hundreds of thousands of objects that stay, and Python would
+    look for garbage among them again and again: a sixth of the time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _version(package: str) -> Optional[str]:
