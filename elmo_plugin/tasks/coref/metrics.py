@@ -1,7 +1,7 @@
 """Compare predicted clusters of mentions with gold ones: the scores of CoNLL-2012."""
 
 from collections import Counter
-from typing import Callable, Dict, Hashable, List, Sequence, Tuple
+from typing import Dict, Hashable, List, Sequence, Tuple
 
 import numpy
 import torch
@@ -51,9 +51,8 @@ def ceaf_phi4(clusters: Clusters, gold: Clusters) -> Tuple[float, float]:
     return float(similarity[aligned].sum()), len(clusters)
 
 
-Measure = Callable[[Clusters, Clusters], Tuple[float, float]]
-MEASURES: Dict[str, Measure] = {"muc": muc, "b_cubed": b_cubed, "ceaf": ceaf_phi4}
-"""The three whose mean is the score of CoNLL-2012."""
+# The three whose mean is the score of CoNLL-2012.
+MEASURES = {"muc": muc, "b_cubed": b_cubed, "ceaf": ceaf_phi4}
 
 
 def _shares(clusters: Clusters, others: Clusters) -> List[Counter]:
