@@ -102,7 +102,7 @@ def threads(folder: Path) -> Trial:
 def forks(folder: Path) -> Trial:
     """A process that has used a model forks, perhaps while another thread uses it, and the child uses it."""
 
-    # As in workers of a DataLoader: torch would wait for threads that only the parent has.
+    # As the forked process has: the order of torch's sums may depend on the number.
     torch.set_num_threads(1)
 
     def trial(random: Random) -> None:

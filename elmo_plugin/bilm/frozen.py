@@ -1,5 +1,6 @@
 """Fast inference: an immutable snapshot of a biLM."""
 
+from contextlib import nullcontext
 from typing import Any, Iterable, Iterator, Optional, Sequence, Union
 
 import torch
@@ -14,7 +15,7 @@ from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.processor import check_device
 from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
 from elmo_plugin.bilm.steps import LSTMTensors, RunLayer
-from elmo_plugin.bilm.threads import torch_in_one_thread_if_needed
+from elmo_plugin.bilm.threads import torch_in_one_thread_if_crowded
 from elmo_plugin.bilm.weights import opened_weights, release_freed_memory
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName
@@ -89,7 +90,6 @@ class FrozenBiLM:
         self.weights_sha256: Optional[str] = None
 
     @classmethod
-    @torch_in_one_thread_if_needed()
     def from_files(
         cls,
         options_file: Optional[FileName],
@@ -133,7 +133,6 @@ class FrozenBiLM:
         return frozen
 
     @classmethod
-    @torch_in_one_thread_if_needed()
     def from_bilm(cls, bilm: BiLM, settings: InferenceSettings) -> "FrozenBiLM":
         """
         Copy the weights of a biLM.
@@ -205,7 +204,7 @@ class FrozenBiLM:
             torch.no_grad(),
             torch.autocast(device_type, enabled=False),
             # The reference's own work is torch's.
-            torch_in_one_thread_if_needed(in_crowd=self.kernel == "simd"),
+            torch_in_one_thread_if_crowded() if self.kernel == "simd" else nullcontext(),
         ):
             is_kept = keep_sentences or len(self._sentences) > 0
             if is_kept and states is None and device_type == "cpu":

@@ -1,4 +1,4 @@
-"""How many threads run a biLM on CPUs, and fewer on a crowded machine."""
+"""How many threads run a biLM on CPUs, and fewer on a crowded machine and in forked processes."""
 
 import ctypes
 import functools
@@ -27,6 +27,10 @@ _PROCESS = os.getpid()
 _TORCH_THREADS = torch.get_num_threads()  # Later another number is the user's choice.
 _calling = threading.local()  # the calling thread
 
+# A fork does not copy threads, and OpenMP would wait for them. At import: a process may fork at any time.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
+
 
 def num_threads_for(multiplications: float) -> int:
     """Return the number of threads of the C++ that are worth starting."""
@@ -47,24 +51,22 @@ def most_threads() -> int:
 
 
 def _torch_threads() -> int:
-    """Return the number of torch's threads outside of `torch_in_one_thread_if_needed`."""
+    """Return the number of torch's threads outside of `torch_in_one_thread_if_crowded`."""
     return getattr(_calling, "torch_threads", None) or torch.get_num_threads()
 
 
 @contextmanager
-def torch_in_one_thread_if_needed(in_crowd: bool = False) -> Iterator[None]:
+def torch_in_one_thread_if_crowded() -> Iterator[None]:
     """
-    Run torch's operations in the calling thread alone: in a forked process, which has no other threads, so
-    that OpenMP would wait for them forever; and with `in_crowd` also on a crowded machine. This is for
-    operations between calls of the C++, which are short (but not those for new words of ELMoForManyLangs):
-    their threads would spin for milliseconds while one of them waits for a CPU. The C++ has as many threads
-    as it has without this (`num_threads_for`).
+    On a crowded machine, run torch's operations in the calling thread alone. This is for operations between
+    calls of the C++, which are short (but not those for new words of ELMoForManyLangs): their threads would
+    spin for milliseconds while one of them waits for a CPU. The C++ has as many threads as it has without
+    this (`num_threads_for`).
 
     Not by `torch.set_num_threads`: a thread of the program that calls torch for the first time would keep
     that number.
     """
-    is_needed = os.getpid() != _PROCESS or (in_crowd and is_crowded())
-    openmp = _openmp_of_torch() if is_needed else None
+    openmp = _openmp_of_torch() if is_crowded() else None
     threads = torch.get_num_threads()
     if openmp is None or threads == 1:
         yield

@@ -279,7 +279,6 @@ class ElmoEmbedder:
             arrays = [numpy.zeros(shape, dtype=numpy.float32) for _ in sentences]
         else:
             output = self.run_bilm(sentences, keep_sentences)
-            # By numpy: in a forked process, torch would wait for threads that a fork does not copy.
             layers = [layer.cpu().numpy() for layer in output["activations"]]
             arrays = [
                 # Without sentence marks. A copy: a view would keep the whole batch in memory.

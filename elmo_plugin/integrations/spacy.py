@@ -3,8 +3,6 @@ ELMo in spaCy: the component `elmo`, which sets vectors, and the layer `elmo_plu
 spaCy trains. spaCy finds both by the entry points of this package.
 """
 
-import functools
-import os
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -183,7 +181,6 @@ def elmo_layer(
 def _reader_of(embedder: ElmoEmbedder, batch_size: int) -> DocReader:
     """Return a function that reads docs. Copies of it share the biLM."""
     BatchOptions(batch_size)
-    _use_one_thread_in_forks()
     return partial(_layers_of_docs, embedder, batch_size)
 
 
@@ -259,16 +256,6 @@ def _split(
     lengths: Any = [len(doc) for doc in docs]
     rows: Any = torch2xp(vectors)
     return model.ops.unflatten(rows, lengths), joined
-
-
-@functools.cache
-def _use_one_thread_in_forks() -> None:
-    """
-    Limit torch to one thread in processes that are forked from now on, as those of `nlp.pipe(n_process=2)` on
-    Linux: OpenMP would wait for threads that a fork does not copy.
-    """
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def add_vector_hooks(doc: Doc) -> None:

@@ -246,20 +246,29 @@ def test_blocks_that_are_packed_together_change_nothing(
 
 
 THREADS = """
-import multiprocessing, numpy, os, torch
+import multiprocessing, os, torch
 from elmo_plugin import BiLM, ElmoEmbedder, FrozenBiLM, batch_to_ids
+from elmo_plugin.embedding.scoring import SentenceScorer
 torch.set_num_threads(3)
 # So many that torch's own operations use threads.
 words = batch_to_ids([[f"word{row}"] * 40 for row in range(100)])
 frozen = FrozenBiLM.from_files("elmo_mini", kernel="simd")
 expected = frozen(words)["activations"][-1]
 bilm = BiLM.from_files("elmo_mini")
-def is_right(snapshot):  # not by torch, which uses threads to compare
-    return numpy.array_equal(snapshot(words)["activations"][-1].numpy(), expected.numpy())
+reference = FrozenBiLM.from_files("elmo_mini", kernel="reference")
+def is_right(snapshot):
+    return torch.equal(snapshot(words)["activations"][-1], expected)
 def run():
     snapshots = [frozen, FrozenBiLM.from_files("elmo_mini", kernel="simd"), bilm.freeze(kernel="simd")]
-    layers = ElmoEmbedder.from_bilm(frozen).embed_sentence(["word"] * 1000)
-    os._exit(0 if layers.shape == (3, 1000, 256) and all(map(is_right, snapshots)) else 1)
+    assert all(map(is_right, snapshots))
+    # Nearly all of their work is torch's.
+    torch.testing.assert_close(reference(words)["activations"][-1], expected, rtol=0, atol=1e-4)
+    embedder, sentence = ElmoEmbedder.from_bilm(frozen), ["word"] * 1000
+    assert embedder.embed_sentence(sentence).shape == (3, 1000, 256)
+    assert embedder.batch_to_embeddings([sentence])[0].shape == (1, 3, 1000, 256)
+    score = SentenceScorer.from_files("elmo_mini").score_sentence(sentence[:100])
+    assert len(score.forward) == 101
+    os._exit(0)
 torch.set_num_threads(1)
 assert is_right(FrozenBiLM.from_files("elmo_mini", kernel="simd"))
 torch.set_num_threads(3)

@@ -15,7 +15,7 @@ from elmo_plugin.bilm.threads import (
     most_threads,
     num_threads_for,
     openmp_functions,
-    torch_in_one_thread_if_needed,
+    torch_in_one_thread_if_crowded,
 )
 from tests.bilm.conftest import skip_without_library
 from tests.conftest import BiLMFiles
@@ -71,10 +71,8 @@ def numbers() -> Tuple[int, int]:
 @pytest.mark.usefixtures("three_threads_in_a_crowd")
 def test_in_a_crowd_torch_has_one_thread_until_the_end() -> None:
     assert numbers() == (3, 3)
-    with torch_in_one_thread_if_needed():
-        assert numbers() == (3, 3)
-    with pytest.raises(KeyboardInterrupt), torch_in_one_thread_if_needed(in_crowd=True):
-        with torch_in_one_thread_if_needed(in_crowd=True):
+    with pytest.raises(KeyboardInterrupt), torch_in_one_thread_if_crowded():
+        with torch_in_one_thread_if_crowded():
             assert numbers() == (1, 3)
             assert all(openmp_functions())
         assert numbers() == (1, 3)
@@ -90,7 +88,7 @@ def test_in_a_crowd_other_threads_of_the_program_keep_theirs() -> None:
         torch.ones(100_000).add(1)
         seen.append(numbers())
 
-    with torch_in_one_thread_if_needed(in_crowd=True):
+    with torch_in_one_thread_if_crowded():
         other = threading.Thread(target=compute)
         other.start()
         other.join()
