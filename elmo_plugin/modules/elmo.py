@@ -216,9 +216,15 @@ class Elmo(torch.nn.Module):
         return self._elmo_lstm.get_output_dim()
 
     def reset_states(self) -> None:
-        """Reset the states of a stateful biLM, so that the next batch starts from zeros."""
-        if not isinstance(self._elmo_lstm, FrozenBiLM):  # which has none
-            self._elmo_lstm.reset_states()
+        """
+        Reset the states of a stateful biLM, so that the next batch starts from zeros. In another `module`,
+        each part with a method `reset_states` is reset, such as the LSTMs of AllenNLP's own biLM.
+        """
+        if isinstance(self._elmo_lstm, FrozenBiLM):
+            return  # it has none
+        for part in self._elmo_lstm.modules():
+            if hasattr(part, "reset_states"):
+                part.reset_states()
 
     def keep_only_snapshot(self) -> None:
         """

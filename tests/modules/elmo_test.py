@@ -167,6 +167,17 @@ def test_stateful_it_equals_allennlp_until_states_are_reset(bilm_files: BiLMFile
     assert not torch.equal(again, representations[-1])
 
 
+def test_states_of_allennlps_own_bilm_are_reset(bilm_files: BiLMFiles) -> None:
+    module = allennlp_elmo(bilm_files, 1, stateful=True)._elmo_lstm
+    elmo = Elmo(None, None, 1, dropout=0.0, module=module)
+    character_ids = batch_to_ids(SENTENCES)
+    first, second = (elmo(character_ids)["elmo_representations"][0] for _ in range(2))
+    elmo.reset_states()
+    again = elmo(character_ids)["elmo_representations"][0]
+    assert torch.equal(again, first)
+    assert not torch.equal(again, second)
+
+
 def test_the_top_layer_only_is_the_last_layer_times_a_trainable_gamma(
     bilm_files: BiLMFiles,
 ) -> None:
@@ -412,6 +423,7 @@ class NumberMask(torch.nn.Module):
 
 def test_a_mask_of_numbers_is_read_as_booleans() -> None:
     elmo = Elmo(None, None, 1, dropout=0.0, module=NumberMask())
+    elmo.reset_states()  # without effect: it has none
     output = elmo(torch.ones(2, 2, 50, dtype=torch.long))
     assert output["mask"].tolist() == [[True, True], [False, False]]
     assert output["elmo_representations"][0][:, :, 0].tolist() == [[1, 1], [0, 0]]
