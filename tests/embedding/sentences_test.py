@@ -90,7 +90,8 @@ class TestSentences:
     def test_a_pipe_is_read_once(self, tmp_path: Path) -> None:
         path = tmp_path / "pipe"
         os.mkfifo(path)
-        writer = threading.Thread(target=lambda: path.write_text("a\nb\n"))
+        # A daemon: if nothing reads the pipe, it waits forever, and Python would wait for it.
+        writer = threading.Thread(target=lambda: path.write_text("a\nb\n"), daemon=True)
         writer.start()
         source = SentenceSource(path)
         assert not source.is_file

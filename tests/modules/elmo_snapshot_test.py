@@ -333,18 +333,20 @@ class TestWrites:
         threads = [threading.Thread(target=read, args=(number,)) for number in range(3)]
         for thread in threads:
             thread.start()
-        with torch.no_grad():
-            for _ in range(10):
-                encoder.character_embedding.weight.mul_(0.9)
-                elmo(CHARACTER_IDS)
-                before = list(num_read)
-                # Each thread has ended a call that began before the write, and one that began after it.
-                while not failures and any(now < old + 2 for now, old in zip(num_read, before)):
-                    time.sleep(0)
-                assert_up_to_date(elmo)
-        stop.set()
-        for thread in threads:
-            thread.join()
+        try:
+            with torch.no_grad():
+                for _ in range(10):
+                    encoder.character_embedding.weight.mul_(0.9)
+                    elmo(CHARACTER_IDS)
+                    before = list(num_read)
+                    # Each thread has ended a call that began before the write, and one that began after it.
+                    while not failures and any(now < old + 2 for now, old in zip(num_read, before)):
+                        time.sleep(0)
+                    assert_up_to_date(elmo)
+        finally:  # else Python would wait for the threads at its end
+            stop.set()
+            for thread in threads:
+                thread.join()
         assert not failures
 
     def test_a_snapshot_that_another_thread_discards(
