@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,14 @@ from tests.conftest import REPOSITORY
 SCRIPTS = REPOSITORY / "scripts" / "data"
 
 Load = Callable[[str], ModuleType]
+
+
+@pytest.fixture(autouse=True)
+def plain_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let git neither follow settings of the user, such as to sign commits, nor translate its messages."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("LC_ALL", "C")
 
 
 @pytest.fixture
