@@ -94,6 +94,7 @@ def test_a_relative_python_path_holds_in_another_folder(
 def test_what_a_process_has_started_is_stopped_with_it(tmp_path: Path) -> None:
     process = start_training(["sh", "-c", "sleep 100 & echo $! && wait"], tmp_path / "log")
     while not (tmp_path / "log").read_text():
+        assert process.poll() is None
         time.sleep(0.01)
     child = int((tmp_path / "log").read_text())
     stop_training([process])

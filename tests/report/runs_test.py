@@ -12,7 +12,7 @@ from itertools import product
 from math import isnan
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
 
 import pytest
 
@@ -227,8 +227,13 @@ while True:
     time.sleep(0.01)
 """
 
+    def living() -> Set[str]:
+        return set(alive.read_text().split()) if alive.exists() else set()
+
+    deadline = time.monotonic() + 60  # with fewer processes than expected, the test fails
+
     def interrupted(seconds: float) -> None:
-        while not alive.exists() or len(set(alive.read_text().split())) < 4:
+        while len(living()) < 4 and time.monotonic() < deadline:
             time.sleep(0.01)
         raise KeyboardInterrupt
 
@@ -238,7 +243,7 @@ while True:
     monkeypatch.setattr(training_process, "SECONDS_TO_STOP", 0.5)
     with pytest.raises(KeyboardInterrupt):
         run(options(jobs=2))
-    process_ids = set(alive.read_text().split())
+    process_ids = living()
     assert len(process_ids) == 4  # the runs that had not started were not
     # A signal that has been sent may not have arrived.
     assert all(ends_within(20, int(process_id)) for process_id in process_ids)
