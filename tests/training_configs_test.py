@@ -88,7 +88,8 @@ def test_distributed_validation_reads_all_data(name: str) -> None:
         (name, variant)
         for name in CONFIGS
         for variant in VARIANTS
-        if variant == "unchanged" or name in TASKS
+        # Unchanged, those of the paper are trained above.
+        if (variant == "unchanged") != (name in TASKS)
     ],
 )
 def test_a_config_builds_its_model(name: str, variant: str, tmp_path: Path) -> None:
