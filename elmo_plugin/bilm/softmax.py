@@ -4,10 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
+import numpy
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.weights import is_finite, read_group
+from elmo_plugin.bilm.hdf5 import check_holds_floats, opened_hdf5, reading_hdf5
+from elmo_plugin.bilm.weights import is_finite
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName
 
@@ -93,10 +95,25 @@ def read_softmax(weight_file: FileName) -> Optional[ExactSoftmax]:
 
     # Raises
 
-    `ConfigurationError` as `read_group`, and if a dataset is missing, surplus, of a wrong shape, or not
-    finite.
+    `ConfigurationError` if the file cannot be read, or if a dataset is missing, surplus, of a wrong shape,
+    larger than the memory, or does not hold finite floating-point numbers.
     """
-    datasets = read_group(weight_file, SOFTMAX_GROUP)
+    with opened_hdf5(weight_file) as file, reading_hdf5(weight_file):
+        group = file.get(SOFTMAX_GROUP, {})
+        for dataset in group.values():
+            check_holds_floats(dataset, weight_file)
+        try:
+            # Overflows become infinite, which `softmax_of` finds.
+            with numpy.errstate(over="ignore"):
+                datasets = {
+                    name: torch.from_numpy(dataset[...].astype(numpy.float32))
+                    for name, dataset in group.items()
+                }
+        except MemoryError as error:
+            raise ConfigurationError(
+                f"{weight_file}: the datasets of {SOFTMAX_GROUP} are larger than the memory, expected those "
+                "of a softmax. The file may be damaged."
+            ) from error
     return softmax_of(datasets, weight_file) if datasets else None
 
 

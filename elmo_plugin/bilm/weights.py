@@ -8,18 +8,7 @@ import re
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Tuple,
-)
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import h5py
 import numpy
@@ -244,32 +233,6 @@ def release_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def read_group(weight_file: FileName, group: str) -> Dict[str, Tensor]:
-    """
-    Return the datasets of a group beside the biLM, such as a softmax, as float32; empty if the group does not
-    exist.
-
-    # Raises
-
-    `ConfigurationError` if the file cannot be read, or a dataset does not hold floating-point numbers, or
-    more than fit into the memory.
-    """
-    with opened_hdf5(weight_file) as file, reading_hdf5(weight_file):
-        datasets = file.get(group, {})
-        for dataset in datasets.values():
-            check_holds_floats(dataset, weight_file)
-        try:
-            return {
-                name: torch.from_numpy(dataset[...].astype(numpy.float32))
-                for name, dataset in datasets.items()
-            }
-        except MemoryError as error:
-            raise ConfigurationError(
-                f"{weight_file}: the datasets of {group} are larger than the memory, expected those of a "
-                "softmax. The file may be damaged."
-            ) from error
-
-
 def save_model(
     bilm: Any,
     options_file: FileName,
@@ -350,7 +313,8 @@ def _as_array(tensor: Tensor) -> numpy.ndarray:
 def is_finite(array: numpy.ndarray) -> bool:
     """Return whether there is neither NaN nor infinity among floating-point numbers."""
     # NaN and infinity make their sum NaN or infinite, and sums are several times as fast as isfinite.
-    return bool(numpy.isfinite(array.sum(dtype=numpy.float64)))
+    with numpy.errstate(invalid="ignore"):  # infinities of both signs
+        return bool(numpy.isfinite(array.sum(dtype=numpy.float64)))
 
 
 def in_type(tensor: Tensor, dtype: str) -> Tensor:

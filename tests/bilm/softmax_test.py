@@ -1,13 +1,16 @@
 """The exact softmax of the core. Its losses are compared with slow loops in tests/pretraining."""
 
 import math
+from pathlib import Path
 from typing import Dict
 
+import h5py
+import numpy
 import pytest
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.softmax import ExactSoftmax, perplexities, softmax_of
+from elmo_plugin.bilm.softmax import ExactSoftmax, perplexities, read_softmax, softmax_of
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
 
@@ -64,6 +67,30 @@ def test_half_precision_and_autocast_do_not_change_results(softmax: ExactSoftmax
 def test_other_datasets_are_refused(datasets: Dict[str, Tensor], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         softmax_of(datasets, "weights")
+
+
+@pytest.mark.parametrize(
+    "biases, message",
+    [
+        (numpy.full(NUM_WORDS, 1e300), "softmax/b holds NaN or infinite values, expected finite"),
+        (
+            numpy.array([-numpy.inf, *[numpy.inf] * (NUM_WORDS - 1)]),
+            "softmax/b holds NaN or infinite values, expected finite",
+        ),
+        (numpy.ones(NUM_WORDS, "int8"), "softmax/b holds values of type int8, expected floating"),
+    ],
+)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_numbers_in_a_file_that_no_softmax_has(
+    biases: numpy.ndarray, message: str, tmp_path: Path
+) -> None:
+    """The error is all: numpy does not warn of them."""
+    path = tmp_path / "softmax.hdf5"
+    with h5py.File(path, "w") as file:
+        file["softmax/W"] = FULL["W"].numpy()
+        file["softmax/b"] = biases
+    with pytest.raises(ConfigurationError, match=rf"softmax\.hdf5: dataset {message}"):
+        read_softmax(path)
 
 
 def test_perplexities() -> None:
