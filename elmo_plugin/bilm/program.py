@@ -15,6 +15,7 @@ from elmo_plugin.bilm.frozen import reason_against_copying
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.steps import LayerInput, LayerOutput, PreparedLayer, State, lstm_step
 from elmo_plugin.errors import ConfigurationError, needing
+from elmo_plugin.files.fail_safe import FailSafeFile
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import FileName
 
@@ -51,9 +52,10 @@ def export_program(bilm: BiLM, file: FileName) -> None:
         example = sentence_marks()[:1].repeat(2, 3, 1)
         sizes = {0: torch.export.Dim("batch_size"), 1: torch.export.Dim("timesteps")}
         program = torch.export.export(_Program(bilm), (example,), dynamic_shapes=(sizes,))
-        with replaced_file(file) as new_file, open(new_file, "wb+") as stream:
+        with replaced_file(file) as new_file:
             if Path(file).suffix == TORCH:
-                torch.export.save(program, stream)
+                with FailSafeFile(new_file, "w+") as stream:
+                    torch.export.save(program, stream)
             else:
                 _save_onnx(program, new_file)
 

@@ -7,11 +7,13 @@ from typing import Any, Optional
 
 class FailSafeFile(io.FileIO):
     """
-    A file for `h5py.File` and `torch.save`, whose write errors are hidden from the library.
+    A file for `h5py.File`, `torch.save` and `torch.export.save`, whose write errors are hidden from the
+    library.
 
-    After a failed write, as on a full disk, HDF5 crashes the process when it closes the file; after an
-    interrupt, torch does so when it writes the end of a file that is closed. This file accepts and drops all
-    that is written after an error, or an interrupt in it, and raises the error at the end of its context.
+    After a failed write, as on a full disk, HDF5 crashes the process when it closes the file, and
+    `torch.export` does so when it writes the end of the file; after an interrupt, `torch.save` does. This
+    file accepts and drops all that is written after an error, or an interrupt in it, and raises the error at
+    the end of its context.
     """
 
     _error: Optional[BaseException] = None

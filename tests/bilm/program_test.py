@@ -127,6 +127,27 @@ def test_it_runs_without_this_package(tmp_path: Path) -> None:
     check(lambda character_ids: next(outputs), bilm)
 
 
+def test_at_a_limit_of_file_sizes_it_is_an_os_error(tmp_path: Path) -> None:
+    """In a separate process, since torch ends it if a plain file fails."""
+    code = (
+        "import resource, torch\n"
+        "from elmo_plugin import BiLM\n"
+        "from elmo_plugin.bilm.program import export_program\n"
+        "save = torch.export.save\n"
+        "def save_at_a_limit(*arguments):\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY))\n"
+        "    save(*arguments)\n"
+        "torch.export.save = save_at_a_limit\n"
+        "try: export_program(BiLM.from_files('elmo_mini'), 'bilm.pt2')\n"
+        "except OSError as error: print(error.errno)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert result.stdout == "27\n", result.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def with_hook() -> BiLM:
     bilm = BiLM(TINY_OPTIONS)
     bilm.forward_layers[0].register_forward_hook(lambda module, inputs, outcome: outcome)
