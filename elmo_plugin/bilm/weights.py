@@ -22,9 +22,9 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_files
 from elmo_plugin.files.text import FileName
 
-# The groups of a biLM in a weight file. Others, such as a softmax, are ignored.
 MANY_LANGS_GROUP = "token_embedder"
-BILM_GROUPS = ("char_embed", "CNN", "CNN_high_", "CNN_proj", "RNN_", MANY_LANGS_GROUP)
+# How the paths of a biLM's datasets begin. Others, such as those of a softmax, are ignored.
+BILM_PREFIXES = ("char_embed", "CNN", "RNN_", MANY_LANGS_GROUP)
 
 # Large datasets are read in parts of this size.
 BYTES_PER_PART = 2**20
@@ -343,7 +343,7 @@ def _check_datasets(
     file.visititems(
         lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None
     )
-    surplus = [name for name in found if name.startswith(BILM_GROUPS) and name not in expected]
+    surplus = [name for name in found if name.startswith(BILM_PREFIXES) and name not in expected]
     if surplus:
         raise ConfigurationError(
             f"{weight_file}: found the dataset {surplus[0]}, expected the smaller model of the options, "
