@@ -109,11 +109,11 @@ def grow_softmax(
     weight[:, : softmax.weight.size(1)] = softmax.weight[old_rows]
     bias = softmax.bias[old_rows].clone()
     # <UNK> keeps a half of its probability, and the new words share the other one.
-    is_new = old_rows == LMVocabulary.UNKNOWN
-    is_new[LMVocabulary.UNKNOWN] = False
+    is_new = old_rows == old.unknown
+    is_new[new.unknown] = False
     if is_new.any():
         bias[is_new] -= math.log(2 * int(is_new.sum()))
-        bias[LMVocabulary.UNKNOWN] -= math.log(2)
+        bias[new.unknown] -= math.log(2)
     return ExactSoftmax(weight, bias)
 
 

@@ -27,7 +27,8 @@ class LMVocabulary:
     # Parameters
 
     words : `Iterable[str]`
-        `<S>`, `</S>`, `<UNK>`, then all others by descending frequency.
+        `<S>`, `</S>` and `<UNK>` in any order, as bilm-tf finds them by name; then all others by descending
+        frequency.
     name : `str`, optional (default = `"vocabulary"`)
         The source of the words, for errors.
 
@@ -35,6 +36,8 @@ class LMVocabulary:
 
     words : `List[str]`
         All words by index, including the three special entries. Must not be changed.
+    begin, end, unknown : `int`
+        The indices of `<S>`, `</S>` and `<UNK>`.
 
     # Raises
 
@@ -42,13 +45,10 @@ class LMVocabulary:
     first, or if a word is empty, contains ASCII white space, or is repeated.
     """
 
-    BEGIN = 0
-    END = 1
-    UNKNOWN = 2
-
     def __init__(self, words: Iterable[str], name: str = "vocabulary") -> None:
         self._indices = _checked_indices(words, name)
         self.words: List[str] = list(self._indices)
+        self.begin, self.end, self.unknown = (self._indices[mark] for mark in SPECIALS)
 
     @classmethod
     def from_file(cls, path: FileName) -> "LMVocabulary":
@@ -107,8 +107,8 @@ class LMVocabulary:
         return len(self.words)
 
     def index_of(self, word: str) -> int:
-        """Return the index of a word; `UNKNOWN` for a word that is not in the vocabulary."""
-        return self._indices.get(word, self.UNKNOWN)
+        """Return the index of a word; `unknown` for a word that is not in the vocabulary."""
+        return self._indices.get(word, self.unknown)
 
 
 def _without_counts(lines: Iterable[str], name: str) -> Iterator[str]:
@@ -135,7 +135,7 @@ def _checked_indices(words: Iterable[str], name: str) -> Dict[str, int]:
     specials_first = f"{', '.join(SPECIALS)} in the first three lines. Put them there"
     indices: Dict[str, int] = {}
     for index, word in enumerate(words):
-        if index < len(SPECIALS) and word != SPECIALS[index]:
+        if index < len(SPECIALS) and word not in SPECIALS:
             expected = specials_first
         elif not word or _WHITE_SPACE.search(word):
             expected = "one word without white space. Correct the file"

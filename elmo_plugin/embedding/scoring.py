@@ -242,7 +242,8 @@ class SentenceScorer:
         ]
 
     def _scores(self, sentences: List[List[str]]) -> List[SentenceScore]:
-        words = [[self.vocabulary.index_of(token) for token in tokens] for tokens in sentences]
+        vocabulary = self.vocabulary
+        words = [[vocabulary.index_of(token) for token in tokens] for tokens in sentences]
         output = self._embedder.run_bilm(sentences)
         top = output["activations"][-1]
         # In each direction, one prediction fewer than a sentence has positions with its marks.
@@ -251,8 +252,8 @@ class SentenceScorer:
         # Forward, the state at a position predicts the next one, the last the end of the sentence; backward,
         # it predicts the previous one, the first the begin. (num_predictions, projection_dim) each
         states = [forward_states[:, :-1][is_prediction], backward_states[:, 1:][is_prediction]]
-        targets = [word for row in words for word in (*row, LMVocabulary.END)]
-        targets += [word for row in words for word in (LMVocabulary.BEGIN, *row)]
+        targets = [word for row in words for word in (*row, vocabulary.end)]
+        targets += [word for row in words for word in (vocabulary.begin, *row)]
         nll = self._softmax.nll(torch.cat(states), torch.tensor(targets, device=top.device))
         # An array for each direction and sentence.
         starts = numpy.cumsum([len(tokens) + 1 for tokens in sentences])[:-1]
@@ -260,7 +261,7 @@ class SentenceScorer:
         return [
             SentenceScore(
                 tokens,
-                numpy.array(row, dtype=numpy.int64) == LMVocabulary.UNKNOWN,
+                numpy.array(row, dtype=numpy.int64) == vocabulary.unknown,
                 of_forward.copy(),
                 numpy.roll(of_backward, -1),  # the begin comes last
             )

@@ -20,8 +20,18 @@ def test_a_word_is_found_at_its_line(tmp_path):
     assert len(vocabulary) == 7
     assert [vocabulary.index_of(word) for word in WORDS] == list(range(7))
 
-    assert (vocabulary.BEGIN, vocabulary.END, vocabulary.UNKNOWN) == (0, 1, 2)
-    assert vocabulary.index_of("The") == vocabulary.index_of("") == vocabulary.UNKNOWN
+    assert (vocabulary.begin, vocabulary.end, vocabulary.unknown) == (0, 1, 2)
+    assert vocabulary.index_of("The") == vocabulary.index_of("") == vocabulary.unknown
+
+
+def test_the_marks_can_have_another_order(tmp_path):
+    # That of AI2's vocab-2016-09-10.txt, according to a description.
+    vocabulary = LMVocabulary.from_file(write(tmp_path, "</S>\n<S>\n<UNK>\nthe\n"))
+    assert vocabulary.words == ["</S>", "<S>", "<UNK>", "the"]
+    assert (vocabulary.end, vocabulary.begin, vocabulary.unknown) == (0, 1, 2)
+    vocabulary = LMVocabulary(["<UNK>", "<S>", "</S>", "the"])
+    assert (vocabulary.unknown, vocabulary.begin, vocabulary.end) == (0, 1, 2)
+    assert vocabulary.index_of("of") == 0
 
 
 @pytest.mark.parametrize(
@@ -77,7 +87,8 @@ MARKS = "<S>\n</S>\n<UNK>\n"
     [
         ("", "line 1: found the end of the file, expected <S>, </S>, <UNK> in"),
         ("the\nof\n", "line 1: found 'the', expected <S>, </S>, <UNK> in"),
-        ("<S>\n<UNK>\n</S>\n", "line 2: found '<UNK>', expected <S>, </S>"),
+        ("<S>\nthe\n</S>\n<UNK>\n", "line 2: found 'the', expected <S>, </S>"),
+        ("<S>\n<S>\n<UNK>\n", "line 2: found '<S>', expected each word once: it is on line 1"),
         ("<S>\n</S>\n", "line 3: found the end of the file, expected <S>, </S>"),
         (MARKS + "the\nof\nthe\n", "line 6: found 'the', expected each word once: it is on line 4"),
         (MARKS + "the\n<S>\n", "line 5: found '<S>', expected each word once: it is on line 1"),

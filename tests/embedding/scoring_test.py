@@ -110,13 +110,24 @@ def test_the_last_layer_predicts_the_next_and_the_previous_word(options: BiLMOpt
     # Of each word in the place after a position, and before it: (6, num_words)
     following, preceding = (softmax.log_probabilities(states) for states in top.chunk(2, dim=1))
     words = [VOCABULARY.index_of(token) for token in tokens]
-    forward = [
-        following[position, word] for position, word in enumerate([*words, LMVocabulary.END])
-    ]
+    forward = [following[position, word] for position, word in enumerate([*words, VOCABULARY.end])]
     backward = [preceding[position, word] for position, word in enumerate(words, start=2)]
     score = SentenceScorer(bilm.freeze(), softmax, VOCABULARY).score_sentence(tokens)
     assert_accurate(score.forward, forward)
-    assert_accurate(score.backward, [*backward, preceding[1, LMVocabulary.BEGIN]])
+    assert_accurate(score.backward, [*backward, preceding[1, VOCABULARY.begin]])
+
+
+def test_marks_are_found_by_their_names() -> None:
+    """Also in another order, in which the softmax has its rows."""
+    bilm, softmax = randomize(BiLM(TINY_OPTIONS)).freeze(), random_softmax().exact()
+    tokens = ["It", "was", "qwertyish", "."]
+    expected = SentenceScorer(bilm, softmax, VOCABULARY).score_sentence(tokens)
+    order = [1, 0, *range(2, len(VOCABULARY))]
+    other_vocabulary = LMVocabulary([VOCABULARY.words[index] for index in order])
+    other_softmax = ExactSoftmax(softmax.weight[order], softmax.bias[order])
+    assert_equal(
+        SentenceScorer(bilm, other_softmax, other_vocabulary).score_sentence(tokens), expected
+    )
 
 
 def test_json_has_an_object_for_each_word_and_the_marks_apart() -> None:
