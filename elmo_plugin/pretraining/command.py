@@ -39,7 +39,13 @@ from elmo_plugin.pretraining.plan import (
     make_plan,
     write_config,
 )
-from elmo_plugin.pretraining.process import LOG_NAME, MEASURING_NAME, measured_speed, train
+from elmo_plugin.pretraining.process import (
+    LOG_NAME,
+    MEASURING_NAME,
+    RESUME_ADVICE,
+    measured_speed,
+    train,
+)
 from elmo_plugin.pretraining.progress import METRICS_BEFORE_NAME, PROGRESS_NAME, last_progress
 from elmo_plugin.pretraining.starting_point import (
     BILM_NAMES,
@@ -71,9 +77,15 @@ def pretrain(options: "PretrainOptions") -> None:
         content = read_json(folder / PLAN_NAME, "the plan of a training")
         plan = Plan.from_dict(content["plan"])
         check_same_settings(content["arguments"], options.plan_arguments(), str(folder))
-        train(folder, plan)
-        _export(options, output, folder, plan)
-    _show(output, folder)
+        try:
+            train(folder, plan)
+            _export(options, output, folder, plan)
+            _show(output, folder)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(RESUME_ADVICE) from None
+        except OSError as error:  # such as a full disk
+            reason = f"{error.strerror or error}; {RESUME_ADVICE}"
+            raise OSError(error.errno, reason, error.filename) from error
 
 
 def _check_output(options: "PretrainOptions", output: Path, folder: Path) -> None:

@@ -28,6 +28,11 @@ SECONDS_OF_MEASURING, SHARE_OF_MEASURING = 30.0, 0.1
 # In the folder of a training.
 LOG_NAME, MEASURING_NAME = "log.txt", "measuring"
 
+# With --overwrite the training would be removed.
+RESUME_ADVICE = (
+    "the same command with --resume (not --overwrite) continues from the last checkpoint"
+)
+
 
 def measured_speed(config: Dict[str, Any], folder: Path, num_words: int) -> float:
     """
@@ -68,7 +73,7 @@ def train(folder: Path, plan: Plan) -> None:
 
     # Raises
 
-    `ConfigurationError` if the process fails; `KeyboardInterrupt`, which says how to continue.
+    `ConfigurationError` if the process fails.
     """
     run = folder / RUN_NAME
     if (run / METRICS_NAME).exists():
@@ -78,31 +83,23 @@ def train(folder: Path, plan: Plan) -> None:
     recovers = any(run.glob("model_state_*.th"))
     if not recovers:
         (run / PROGRESS_NAME).unlink(missing_ok=True)
-    try:
-        with (
-            _running(folder, RUN_NAME, "--recover" if recovers else "--force") as process,
-            progress_bar(
-                None, total=plan.words, unit=" words", unit_scale=True, desc="training"
-            ) as progress,
-        ):
-            is_running = True
-            while is_running:
-                is_running = process.poll() is None
-                record = last_progress(run / PROGRESS_NAME)
-                if record is not None:
-                    progress.update(min(record["words"], plan.words) - progress.n)
-                    figures = {name: record.get(name) for name in ("loss", "perplexity")}
-                    shown = {name: f"{value:.4g}" for name, value in figures.items() if value}
-                    progress.set_postfix(shown, refresh=False)
-                time.sleep(SECONDS_BETWEEN_POLLS if is_running else 0)
-    except KeyboardInterrupt:
-        advice = "the same command with --resume continues from the last checkpoint"
-        raise KeyboardInterrupt(advice) from None
-    _check_running(
-        process,
-        folder,
-        "Nothing that a checkpoint holds is lost: the same command with --resume continues from the last one",
-    )
+    with (
+        _running(folder, RUN_NAME, "--recover" if recovers else "--force") as process,
+        progress_bar(
+            None, total=plan.words, unit=" words", unit_scale=True, desc="training"
+        ) as progress,
+    ):
+        is_running = True
+        while is_running:
+            is_running = process.poll() is None
+            record = last_progress(run / PROGRESS_NAME)
+            if record is not None:
+                progress.update(min(record["words"], plan.words) - progress.n)
+                figures = {name: record.get(name) for name in ("loss", "perplexity")}
+                shown = {name: f"{value:.4g}" for name, value in figures.items() if value}
+                progress.set_postfix(shown, refresh=False)
+            time.sleep(SECONDS_BETWEEN_POLLS if is_running else 0)
+    _check_running(process, folder, f"Nothing that a checkpoint holds is lost: {RESUME_ADVICE}")
 
 
 @contextmanager

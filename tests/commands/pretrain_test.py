@@ -1,5 +1,6 @@
 """`elmo pretrain`, as users call it."""
 
+import errno
 import io
 import json
 import os
@@ -22,7 +23,9 @@ from elmo_plugin.commands.pretrain import PretrainOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.pretraining import command, process
+from elmo_plugin.pretraining.plan import Plan
 from elmo_plugin.pretraining.progress import last_progress
+from elmo_plugin.pretraining.text import PreparedText
 from tests.commands.conftest import error_of_command
 from tests.conftest import FIXTURES, REPOSITORY
 
@@ -200,6 +203,36 @@ def test_a_training_of_another_process_is_not_overwritten(folder: Path, capsys: 
     assert (training / "plan.json").exists()
 
 
+@pytest.mark.parametrize("step", ["train", "_export", "_show"])
+@pytest.mark.parametrize(
+    "error, reason, status",
+    [
+        (KeyboardInterrupt(), "interrupted", 130),
+        (OSError(errno.ENOSPC, "No space left", "out/x"), "error: out/x: No space left", 2),
+    ],
+)
+def test_what_was_trained_is_kept_whatever_step_is_interrupted(
+    step: str,
+    error: BaseException,
+    reason: str,
+    status: int,
+    training: Path,
+    capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same command again would be refused, and with --overwrite it would remove the training."""
+
+    def fail(*unused: Any) -> None:
+        raise error
+
+    plan = Plan(PreparedText(9, 90, 1, 10, "the last", 5, 5, 1.0), 1.0, 1, 1, 99, 0.1)
+    plan.to_file(training / "plan.json", PretrainOptions([TEXT], "out").plan_arguments())
+    for name in ("train", "_export", "_show"):
+        monkeypatch.setattr(command, name, fail if name == step else lambda *unused: None)
+    line = error_of(f"{TEXT} out --resume", capsys, status)
+    assert line == f"elmo pretrain: {reason}; {process.RESUME_ADVICE}\n"
+
+
 def test_neighbors_are_found_in_text_with_control_characters(folder: Path, capsys: Any) -> None:
     (folder / "heldout.txt").write_text("the bank\x07 is open\n\nthe bank shut\na bank here\n")
     command._print_neighbors(PRETRAINED_FOLDER / "elmo_mini", folder / "heldout.txt")
@@ -286,7 +319,8 @@ def test_after_ctrl_c_a_training_goes_on_as_if_nothing_had_happened(
         keyboard.join()
         signal.signal(signal.SIGINT, before)
     assert error.endswith(
-        "interrupted; the same command with --resume continues from the last checkpoint\n"
+        "interrupted; the same command with --resume (not --overwrite) continues from the last "
+        "checkpoint\n"
     )
     assert not (folder / "out" / "options.json").exists()
     # Standard input is not read again.
