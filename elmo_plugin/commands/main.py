@@ -13,7 +13,17 @@ from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
 from types import ModuleType
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Tuple, get_type_hints
+from typing import (
+    Any,
+    Callable,
+    Iterator,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Sequence,
+    Tuple,
+    get_type_hints,
+)
 
 import elmo_plugin
 from elmo_plugin.arguments import add_options, options_from
@@ -237,16 +247,19 @@ def exits_on_user_errors(prog: str, is_debugging: bool) -> Iterator[None]:
         _discard_output()
         sys.exit(1)
     except _user_errors() as error:
-        print(f"{prog}: error: {one_line(_message(error))}", file=sys.stderr)
-        try:
-            print(end="", flush=True)
-        except OSError:
-            _discard_output()
-        sys.exit(2)
+        _exit(2, f"{prog}: error: {one_line(_message(error))}")
     except KeyboardInterrupt as error:
         advice = str(error) or "the same command starts again"
-        print(f"{prog}: interrupted; {advice}", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        _exit(INTERRUPTED, f"{prog}: interrupted; {advice}")
+
+
+def _exit(status: int, message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    try:
+        print(end="", flush=True)
+    except OSError:  # a full disk; or a reader that the same Ctrl-C has ended
+        _discard_output()
+    sys.exit(status)
 
 
 def _discard_output() -> None:

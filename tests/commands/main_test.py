@@ -373,6 +373,25 @@ class TestErrors:
         assert process.stderr == "elmo models: error: No space left on device\n"
         assert process.returncode == 2
 
+    def test_ctrl_c_is_one_line_if_it_has_ended_the_reader_too(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # as by default
+        script = (
+            "from elmo_plugin.commands.main import exits_on_user_errors\n"
+            "with exits_on_user_errors('elmo', False):\n"
+            "    print('a row')\n"
+            "    raise KeyboardInterrupt\n"
+        )
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        with open(write_end, "w") as pipe:
+            process = subprocess.run(
+                [sys.executable, "-c", script], stdout=pipe, stderr=subprocess.PIPE, text=True
+            )
+        assert process.stderr == "elmo: interrupted; the same command starts again\n"
+        assert process.returncode == 130
+
     @pytest.mark.parametrize("is_enabled", [True, False])
     def test_importing_leaves_the_collection_of_garbage_as_it_was(
         self, is_enabled: bool, monkeypatch: pytest.MonkeyPatch
