@@ -11,7 +11,7 @@ from elmo_plugin.arguments import Options, option
 from elmo_plugin.compat.environment import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import LinePredictor
-from elmo_plugin.files.output import check_not_input, check_output_file, opened_output
+from elmo_plugin.files.output import check_not_input, check_output_option, opened_output
 from elmo_plugin.files.text import (
     MAX_LINE_BYTES,
     STANDARD_STREAM,
@@ -86,8 +86,8 @@ class PredictOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_output_option(self.output_file, self.overwrite, "--output-file")
         if self.output_file is not None and self.output_file != STANDARD_STREAM:
-            check_output_file(self.output_file, self.overwrite, "--output-file")
             check_not_input(self.output_file, [file_id(self.input_file)], "--output-file")
 
 

@@ -12,7 +12,7 @@ from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, SentenceSource, check_not_read
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import dump_json_line
-from elmo_plugin.files.output import check_output_file, opened_output
+from elmo_plugin.files.output import check_output_option, opened_output
 from elmo_plugin.files.progress import progress_bar
 from elmo_plugin.files.text import STANDARD_STREAM
 
@@ -83,10 +83,7 @@ class ScoreOptions(Options):
                 "--best is given with --words, --batch-size or --tokenizer spacy. Leave them out: the first "
                 f"two are for scores of whole sentences, and spaCy splits {BLANK} into three tokens."
             )
-        if self.output is not None and self.output != STANDARD_STREAM:
-            check_output_file(self.output, self.overwrite, "--output")
-        elif self.overwrite:
-            raise ConfigurationError("--overwrite is given without --output FILE. Leave it out.")
+        check_output_option(self.output, self.overwrite, "--output")
 
 
 def run(options: ScoreOptions) -> None:

@@ -153,6 +153,17 @@ def remove_partial_files(folder: FileName) -> None:
         path.unlink()
 
 
+def check_output_option(path: Optional[FileName], overwrite: bool, option: str) -> None:
+    """
+    Raise `ConfigurationError` as `check_output_file` for a path that `opened_output` is to open, or if there
+    is no file for `overwrite`. `option` is the one that gives the path.
+    """
+    if path is not None and path != STANDARD_STREAM:
+        check_output_file(path, overwrite, option)
+    elif overwrite:
+        raise ConfigurationError(f"--overwrite is given without {option} FILE. Leave it out.")
+
+
 @contextmanager
 def opened_output(path: Optional[FileName]) -> Iterator[TextIO]:
     """

@@ -246,6 +246,7 @@ class TestErrors:
             ("score in.txt --vocabulary-file in.txt", "in.txt, line 1: found 'a b', expected <S"),
             ("predict m in.txt --batch-size 0", "batch_size is 0, expected a positive"),
             ("predict m in.txt --output-file in.txt --overwrite", "in.txt is the input, expected"),
+            ("predict m in.txt --overwrite", "--overwrite is given without --output-file FILE. L"),
             ("vocab in.txt --output v --max-size 3", "--max-size: found 3, expected at least 4"),
             ("vocab in.txt --output no/v", "--output: there is no folder no to write v in"),
             ("vocab in.txt --output v --min-count 0", "min_count is 0, expected a positive"),
