@@ -357,7 +357,10 @@ class PartialOutput:
         # output complete.
         with suppress(OSError):
             self._record(self.interrupted_run()._replace(overwrite=False))
-        self.remove()
+        try:
+            self.remove()
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"{self.output} is complete") from None
 
     def remove(self) -> None:
         """Remove the folder. The file with the settings goes last, so that a killed run still has it."""

@@ -422,6 +422,22 @@ def test_a_run_that_was_interrupted_after_it_replaced_an_output_is_resumed(
     check_output(embedder, format)
 
 
+def test_an_interrupt_while_parts_are_removed_says_that_the_output_is_complete(
+    embedder: QuickEmbedder, folder: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command would be refused, and with --overwrite it would embed all again."""
+    rmtree = shutil.rmtree
+
+    def interrupt_once(*unused: Any) -> None:
+        monkeypatch.setattr(shutil, "rmtree", rmtree)
+        interrupt()
+
+    monkeypatch.setattr(shutil, "rmtree", interrupt_once)
+    with pytest.raises(KeyboardInterrupt, match=r"out is complete$"):
+        embed(embedder, format)
+    check_output(embedder, format)
+
+
 def test_what_a_link_points_to_is_replaced(
     embedder: QuickEmbedder, folder: Path, format: str
 ) -> None:
