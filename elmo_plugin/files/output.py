@@ -48,7 +48,11 @@ def check_output_folder(path: FileName, overwrite: bool) -> None:
 
 
 def check_name(path: FileName, what: str) -> None:
-    """Raise `ConfigurationError` if no file can have this path, or no text can name it."""
+    """Raise `ConfigurationError` if no file should have this path, or no text can name it."""
+    if str(path) == STANDARD_STREAM:
+        raise ConfigurationError(
+            f"{what}: found {path}, standard output, expected the path of a file or folder. Give one."
+        )
     if "\0" in str(path):
         raise ConfigurationError(
             f"{what}: {str(path)!r} has a null character, expected the path of a file. Correct it."

@@ -248,6 +248,7 @@ class TestErrors:
             ("predict m in.txt --output-file in.txt --overwrite", "in.txt is the input, expected"),
             ("predict m in.txt --overwrite", "--overwrite is given without --output-file FILE. L"),
             ("vocab in.txt --output v --max-size 3", "--max-size: found 3, expected at least 4"),
+            ("vocab in.txt --output -", "--output: found -, standard output, expected the path"),
             ("vocab in.txt --output no/v", "--output: there is no folder no to write v in"),
             ("vocab in.txt --output v --min-count 0", "min_count is 0, expected a positive"),
             ("vocab in.txt --output in.txt", "elmo vocab: error: --output: in.txt exists, exp"),

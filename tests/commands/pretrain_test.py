@@ -71,6 +71,7 @@ def error_of(words: str, capsys: Any, status: int = 2) -> str:
         ("in.txt out --resume --overwrite", "--resume and --overwrite are given"),
         ("in.txt out --from elmo_mini --size mini", "--from and --size are given"),
         ("in.txt out", "there is no file in.txt"),
+        ("in.txt -", "OUTPUT: found -, standard output, expected the path"),
         ("in.txt tiny.jsonnet", "tiny.jsonnet is a file, expected a folder"),
         ("in.txt out\udcff", r"OUTPUT: 'out\udcff' is not UTF-8"),
         (f"{TEXT} out --size distributed.jsonnet", "has the key distributed"),

@@ -37,6 +37,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (check_output_file, "no/file", "output: there is no folder no to write file in"),
         (check_output_file, "a\0b", r"output: 'a\\x00b' has a null character"),
         (check_output_file, os.fsdecode(b"\xff"), r"output: '\\udcff' is not UTF-8"),
+        (check_output_file, "-", "output: found -, standard output, expected the path"),
+        (check_output_folder, "-", "output: found -, standard output, expected the path"),
         (check_output_file, os.devnull, "is a device or a pipe, which cannot be replaced"),
         (check_output_folder, "file", "output: file is a file, expected a new folder"),
         (check_output_folder, "folder", "output: folder exists, expected a new path"),
