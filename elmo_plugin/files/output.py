@@ -122,7 +122,7 @@ def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
     """
     Give temporary paths for files that belong together, as `replaced_file` does. A process that is killed
     leaves all previous files or all new ones, or none at the last path: never files that do not belong
-    together.
+    together. An `OSError` that names no file, as of a full disk, gets the name of the first one.
     """
     targets = [Path(os.path.realpath(path)) for path in paths]
     *partial_files, previous = [
@@ -142,9 +142,11 @@ def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
             os.replace(targets[-1], previous)  # until another one is replaced
         for partial_file, path in zip(partial_files, targets):
             os.replace(partial_file, path)
-    except BaseException:
+    except BaseException as error:
         if partial_files[0].exists() and previous.exists():  # none was replaced
             os.replace(previous, targets[-1])
+        if isinstance(error, OSError) and error.strerror and error.filename is None:
+            error.filename = str(paths[0])  # of a write, which does not know it
         raise
     finally:
         for leftover in (*partial_files, previous):

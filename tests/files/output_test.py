@@ -1,6 +1,7 @@
 """Outputs are checked before the work that makes them, and appear complete or not at all."""
 
 import contextlib
+import errno
 import gzip
 import itertools
 import os
@@ -84,6 +85,14 @@ def test_an_error_leaves_the_previous_file_and_nothing_else() -> None:
         raise KeyboardInterrupt
     assert Path("file").read_text() == "previous"
     assert sorted(os.listdir()) == before
+
+
+def test_a_failed_write_names_the_file() -> None:
+    with pytest.raises(OSError, match="No space left") as raised, replaced_file("file"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert raised.value.filename == "file"
+    with pytest.raises(OSError, match=r"^unknown$"), replaced_file("file"):
+        raise OSError("unknown")
 
 
 def test_what_a_killed_process_leaves_can_be_removed() -> None:
