@@ -344,6 +344,9 @@ def _train(
                         failures[folder.name] = reason
                         logger.error("%s failed: %s", folder.name, reason)
                     progress.update()
+    except KeyboardInterrupt:
+        advice = "finished runs are kept, and the same command trains the others"
+        raise KeyboardInterrupt(advice) from None
     finally:  # none is running, unless there was an interrupt or an error
         stop_training(list(running))
     return failures

@@ -241,7 +241,7 @@ while True:
     monkeypatch.setattr(runs.RunFolder, "command", lambda *args: command)
     monkeypatch.setattr(runs, "time", SimpleNamespace(sleep=interrupted))
     monkeypatch.setattr(training_process, "SECONDS_TO_STOP", 0.5)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="finished runs are kept, and the same command"):
         run(options(jobs=2))
     process_ids = living()
     assert len(process_ids) == 4  # the runs that had not started were not
