@@ -116,8 +116,6 @@ class BiLMTrainingModel(Model):
         See `Elmo`. The softmax comes from the group `softmax` of the weights, where `elmo export` writes it.
     archive_file : `str`, optional
         The archive of a pretrained biLM, or of a task model with a fine-tuned one.
-    new_softmax : `bool`, optional (default = `False`)
-        Learn a new softmax, for another vocabulary.
     """
 
     default_predictor = "elmo_bilm"
@@ -165,7 +163,6 @@ class BiLMTrainingModel(Model):
         options_file: Optional[str] = None,
         weight_file: Optional[str] = None,
         archive_file: Optional[str] = None,
-        new_softmax: bool = False,
         softmax_first: Optional[int] = None,
         serialization_dir: Optional[str] = None,
         ddp_accelerator: Optional[DdpAccelerator] = None,
@@ -208,15 +205,14 @@ class BiLMTrainingModel(Model):
         built_softmax = softmax.construct(
             num_words=vocab.get_vocab_size(WORDS_NAMESPACE), input_dim=bilm.options.projection_dim
         )
-        if start is not None and start.softmax is not None and not new_softmax:
+        if start is not None and start.softmax is not None:
             start.load_softmax(built_softmax, vocab)
         elif start is not None:
             softmax_first = DEFAULT_SOFTMAX_FIRST if softmax_first is None else softmax_first
             logger.warning(
-                "%s %s: a new softmax is learned; the biLM is frozen in the first %d batches "
+                "%s has no softmax: a new softmax is learned; the biLM is frozen in the first %d batches "
                 "(model.softmax_first).",
                 start.name,
-                "has a softmax that is not used" if start.softmax else "has no softmax",
                 softmax_first,
             )
         model = cls(

@@ -44,8 +44,7 @@ class StartingPoint(NamedTuple):
         elif self.softmax is not None:
             raise ConfigurationError(
                 f"{self.name}: has a softmax, but no {VOCABULARY_NAME} beside its weights, expected the "
-                "words that it predicts. Add the file, give the archive of its training, or, in a config, "
-                "set model.new_softmax to learn another softmax."
+                "words that it predicts. Add the file, or give the archive of its training."
             )
 
     def load_softmax(self, softmax: LMSoftmax, vocab: Vocabulary) -> None:
@@ -57,7 +56,8 @@ class StartingPoint(NamedTuple):
             raise ConfigurationError(
                 f"{self.name}: its softmax is not of the words of the vocabulary: found "
                 f"{first_difference(self.words, words)}. Set vocabulary_file to the {VOCABULARY_NAME} of "
-                "that model, or set model.new_softmax to learn another softmax."
+                "that model. To learn a softmax of other words, start from the files that BiLM.save writes, "
+                "which have none."
             )
         with torch.no_grad():
             softmax.weight.copy_(self.softmax.weight)
