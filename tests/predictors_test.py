@@ -86,7 +86,7 @@ def test_taggers_of_allennlp_need_no_model_of_spacy(
     arguments = {"tokenizer": {"type": "whitespace"}}
     of_whitespace = load_predictor(archive_file, predictor_args=arguments)
     assert of_whitespace.predict("Ada sleeps .")["tags"] == tags
-    with pytest.raises(ConfigurationError, match="exactly one of 'sentence', 'tokens', 'words'"):
+    with pytest.raises(ConfigurationError, match="exactly one of 'sentence', 'tokens', as in"):
         predictor.predict_json({"text": "Ada sleeps ."})
     # A reader of another package may give less than AllenNLP's.
     reader = predictor._dataset_reader

@@ -125,8 +125,8 @@ class TaskPredictor(LinePredictor, Predictor):
 
 class SentencePredictor(TaskPredictor):
     """
-    Predicts from `{"sentence": ...}`, a text, or from `{"tokens": [...]}` (`words` is the same). The text is
-    also stored as `sentence` in the metadata of its instances.
+    Predicts from `{"sentence": ...}`, a text, or from `{"tokens": [...]}`. The text is also stored as
+    `sentence` in the metadata of its instances.
     """
 
     def predict(self, sentence: str) -> JsonDict:
@@ -138,8 +138,8 @@ class SentencePredictor(TaskPredictor):
         return self.predict_json({"tokens": tokens})
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
-        key = find_key(inputs, ("sentence", "tokens", "words"), self.example)
-        if key != "sentence":
+        key = find_key(inputs, ("sentence", "tokens"), self.example)
+        if key == "tokens":
             tokens = [Token(word) for word in get_words(inputs, key, self.example)]
             return self.instances_of_tokens(tokens, inputs)
         sentence = get_text(inputs, key, self.example)

@@ -269,7 +269,7 @@ WRONG_INPUTS: Dict[str, List[Tuple[Dict[str, Any], str]]] = {
         ),
         ({"sentence": "Rain."}, "expected 'predicates', as in"),
     ],
-    "sst": [({"sentence": "Rain", "words": ["Rain"]}, "Found the keys 'sentence', 'words'")],
+    "sst": [({"sentence": "Rain", "tokens": ["Rain"]}, "Found the keys 'sentence', 'tokens'")],
 }
 
 

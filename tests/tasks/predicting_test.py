@@ -35,4 +35,4 @@ def test_tokens_are_taken_as_they_are(model):
     tokens = ["Dull", "writer/director", "-LRB-"]
     output = predictor.predict_tokens(tokens)
     assert output["tokens"] == tokens and "sentence" not in output
-    assert predictor.predict_json({"words": tokens, "id": 3}) == output
+    assert predictor.predict_json({"tokens": tokens, "id": 3}) == output

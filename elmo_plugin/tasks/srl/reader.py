@@ -237,9 +237,8 @@ _TO_BE_FOUND = "predicates_to_be_found"
 @Predictor.register("elmo_srl")
 class SrlPredictor(SentencePredictor):
     """
-    Predicts from `{"tokens": ["The", "cat", ...], "predicates": [2, 4]}` (`words` is the same as `tokens`;
-    `predicates` are indices of tokens, counted from 0), or from a `sentence` with `predicates`. The output
-    has `words`, and
+    Predicts from `{"tokens": ["The", "cat", ...], "predicates": [2, 4]}`, where `predicates` are indices of
+    tokens, counted from 0, or from a `sentence` with `predicates`. The output has `words`, and
 
     - `predicates`, a list with, of each predicate, `predicate` (its word), `index`, `tags` (BIO, one per
       word), `arguments` (a list with `role`, `start`, `end`, token indices, `end` exclusive, and `text`; of a
