@@ -1,7 +1,6 @@
 """Files of the CoNLL shared tasks, a token per line: sentences, and documents of CoNLL-2012."""
 
 import glob
-import os
 import re
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
@@ -143,18 +142,15 @@ def read_conll_2012(path: FileName) -> Iterator[Conll2012Document]:
     # Raises
 
     `ConfigurationError` if a file has a token outside of a document, or a document without an end; and if
-    two files of a folder have the same document, as when one is a copy of the other.
+    two files of a folder have the same document, as when one is a copy of the other, or a link to it.
     """
     local = local_path("data file", path)
     if not local.is_dir():
         yield from _documents(str(path))
         return
     below = glob.iglob(f"{glob.escape(str(local))}/**/*gold_conll*", recursive=True)
-    names = [name for name in below if name.endswith(("gold_conll", "gold_conll.gz"))]
-    # Once each, by however many links: with the shortest of its names, the last of these.
-    names.sort(key=lambda name: (len(name), name), reverse=True)
-    files = {os.path.realpath(name): name for name in names}
-    found = sorted(Path(name) for name in files.values() if os.path.isfile(name))
+    names = (name for name in below if name.endswith(("gold_conll", "gold_conll.gz")))
+    found = sorted(path for path in map(Path, names) if path.is_file())
     if not found:
         raise ConfigurationError(
             f"{path}: the folder holds no file whose name ends in gold_conll, expected at least one. "

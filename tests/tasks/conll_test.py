@@ -121,13 +121,10 @@ def test_a_folder_means_all_of_its_files(
         begin = DOCUMENT[0].replace("part 000", f"part {part}")
         write_lines(tmp_path / name, [begin, *DOCUMENT[1:]])
     write_lines(tmp_path / "a.auto_conll", ["something else"])
-    # Compressed, linked, and a folder with such a name.
+    # Compressed, and a folder with such a name.
     (tmp_path / "gold_conll").mkdir()
     text = (tmp_path / "b").read_bytes()
     (tmp_path / "gold_conll" / "b.gold_conll.gz").write_bytes(gzip.compress(text))
-    # Read once each: through another link to its folder, and through one to a folder around it.
-    (tmp_path / "linked").symlink_to(tmp_path / "cnn")
-    (tmp_path / "latest").symlink_to(".")
     # A link to a folder elsewhere.
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     write_lines(elsewhere / "1.gold_conll", [DOCUMENT[0].replace("000", "004"), *DOCUMENT[1:]])
