@@ -37,7 +37,7 @@ PYTEST_OPTIONS := --numprocesses auto --maxprocesses 4 --dist loadfile --no-load
 PYTEST := $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
 COVERAGE := --cov --cov-report=term --cov-fail-under=95
 
-.PHONY: help demo docs compile test test-all test-torch test-margins attack sanitize lint audit wheels release-check clean
+.PHONY: help demo docs compile test test-all test-torch attack sanitize lint audit wheels release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,9 +67,6 @@ test-torch: ## run the tests of the core without AllenNLP, with another torch or
 	.venv-torch-$(TORCH)/bin/python -m pip install --quiet "setuptools>=77" wheel torch==$(TORCH)
 	.venv-torch-$(TORCH)/bin/python -m pip install --quiet --no-build-isolation --editable . hypothesis pytest safetensors
 	.venv-torch-$(TORCH)/bin/python -m pytest tests/bilm tests/modules
-
-test-margins: $(DEV_STAMP) ## list comparisons of numbers in tests that would be near their limit on another processor (half an hour)
-	$(VENV)/bin/python scripts/test_margins.py $(PYTEST_OPTIONS) -m "not slow" --tests $(or $(TESTS),tests)
 
 attack: $(DEV_STAMP) ## attack what the package promises with random input, ten minutes: make attack OPTIONS="--minutes 60"
 	$(VENV)/bin/python -m attacks $(OPTIONS)

@@ -1,9 +1,6 @@
 """Numbers are compared within a derived limit (`assert_close`), or the documented one (`assert_accurate`)."""
 
-import json
 import math
-import os
-import sys
 from typing import Any, Optional, Union
 
 import numpy
@@ -22,9 +19,6 @@ SPACINGS = {
 # The accuracy that the documentation promises, of vectors and gradients in float32: beside AllenNLP's and
 # elmoformanylangs', and of a sentence in any batch, on any kernel and by any exported program.
 DOCUMENTED_ACCURACY = 1e-5
-
-# The file that gets a JSON line for each comparison; `make test-margins` reads it.
-MARGINS_VARIABLE = "ELMO_TEST_MARGINS"
 
 
 def assert_close(
@@ -123,8 +117,6 @@ def _compare(
     actual: Tensor, expected: Tensor, limit: float, about: str, equal_nan: bool = False
 ) -> None:
     """Compare in float64, so that the comparison itself rounds nothing."""
-    if os.environ.get(MARGINS_VARIABLE) and actual.shape == expected.shape:
-        _record(_largest(actual - expected), limit)
     torch.testing.assert_close(
         actual,
         expected,
@@ -155,19 +147,3 @@ def _largest(tensor: Tensor) -> float:
     """Return the largest finite magnitude, 0 if there is none."""
     finite = tensor[tensor.isfinite()]
     return float(finite.abs().max()) if finite.numel() > 0 else 0.0
-
-
-def _record(difference: float, limit: float) -> None:
-    caller = sys._getframe()
-    while caller.f_code.co_filename == __file__:
-        caller = caller.f_back
-    line = {
-        "test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0],
-        "place": f"{os.path.relpath(caller.f_code.co_filename)}:{caller.f_lineno}",
-        "share": 0.0 if difference == 0 else difference / limit if limit > 0 else math.inf,
-        "difference": difference,
-        "limit": limit,
-    }
-    # One write in append mode: lines of several processes do not mix.
-    with open(os.environ[MARGINS_VARIABLE], "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")

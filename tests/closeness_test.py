@@ -1,20 +1,11 @@
-import contextlib
-import json
-from pathlib import Path
+from typing import List
 
 import numpy as np
 import pytest
 import torch
 
-from scripts import test_margins
-from scripts.test_margins import Comparison, near_their_limit
+from tests import closeness
 from tests.closeness import SPACINGS, assert_close, assert_share, largest_difference
-
-
-@pytest.fixture
-def not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave comparisons out of `make test-margins` that exceed their limit, or nearly do, on purpose."""
-    monkeypatch.delenv("ELMO_TEST_MARGINS", raising=False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -27,14 +18,12 @@ def test_sums_in_another_order_are_close(terms: int, dtype: torch.dtype) -> None
     assert_close(backwards[-1], forwards[-1], terms=terms, scale=scale)
 
 
-@pytest.mark.usefixtures("not_recorded")
 def test_the_limit_finds_an_error_of_a_wrong_term() -> None:
     values = torch.rand(1000, 50, generator=torch.Generator().manual_seed(0))
     with pytest.raises(AssertionError, match=r"torch\.float32 for 1000 terms of up to 5"):
         assert_close(values[1:].sum(0), values.sum(0), terms=1000)
 
 
-@pytest.mark.usefixtures("not_recorded")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8], ids=str)
 def test_products_of_a_low_precision_are_close_if_half_of_the_factors_are_rounded_to_neighbors(
     dtype: torch.dtype,
@@ -63,12 +52,12 @@ def test_products_of_a_low_precision_are_close_if_half_of_the_factors_are_rounde
     ids=["float32", "less precise", "numpy", "list", "numbers", "infinite"],
 )
 def test_the_limit_follows_from_types_and_sizes(
-    actual: object, expected: object, limit: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    actual: object, expected: object, limit: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ELMO_TEST_MARGINS", str(tmp_path / "margins"))
-    with contextlib.suppress(AssertionError):
-        assert_close(actual, expected)
-    assert json.loads((tmp_path / "margins").read_text())["limit"] == limit
+    limits: List[float] = []
+    monkeypatch.setattr(closeness, "_compare", lambda *arguments: limits.append(arguments[2]))
+    assert_close(actual, expected)
+    assert limits == [limit]
 
 
 def test_shapes_and_what_is_not_a_number() -> None:
@@ -79,43 +68,12 @@ def test_shapes_and_what_is_not_a_number() -> None:
     assert_close([], [])
 
 
-def test_a_comparison_records_how_much_of_its_limit_it_uses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ELMO_TEST_MARGINS", str(tmp_path / "margins"))
+def test_a_difference_up_to_the_limit_passes() -> None:
     limit = largest_difference(torch.float32, 4, 2.0)
     assert limit == 8 * 2**-23
     assert_close(2.0 + limit / 2, 2.0, terms=4, dtype="float32")
     with pytest.raises(AssertionError):
         assert_close(2.0 + 3 * limit, 2.0, terms=4, dtype=torch.float32)
-    first, second = map(json.loads, (tmp_path / "margins").read_text().splitlines())
-    assert first["share"] == 0.5 and second["share"] == 3.0
-    assert first["test"].endswith("::test_a_comparison_records_how_much_of_its_limit_it_uses")
-    assert first["place"].startswith("tests/closeness_test.py:")
-    assert first["place"] != second["place"]
-
-
-def test_comparisons_near_their_limit_are_listed_once_for_each_test() -> None:
-    comparisons = [
-        Comparison(0.3, "a.py:1", "a.py::test_a", "unchanged"),
-        Comparison(0.5, "a.py:2", "a.py::test_b[one]", "unchanged"),
-        Comparison(0.6, "a.py:2", "a.py::test_b[two]", "--threads 2"),
-        Comparison(float("inf"), "b.py:7", "b.py::test_c", "--threads 3"),
-    ]
-    assert near_their_limit(comparisons) == [comparisons[3], comparisons[2]]
-
-
-@pytest.mark.slow
-def test_margins_are_collected_from_each_setting(
-    capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = [({"ATEN_CPU_CAPABILITY": "default"}, ["--threads", "2"])]
-    monkeypatch.setattr(test_margins, "SETTINGS", settings)
-    arguments = "-k another_order -p no:cacheprovider --tests tests/closeness_test.py"
-    assert test_margins.main(arguments.split()) == 0
-    printed = capfd.readouterr().out
-    assert "== ATEN_CPU_CAPABILITY=default --threads 2\n" in printed
-    assert "8 comparisons in 1 settings.\n" in printed
 
 
 def test_a_share_may_differ_by_less_than_five_standard_deviations() -> None:

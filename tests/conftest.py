@@ -103,17 +103,13 @@ SENTENCES = [
 ]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    # Tensors here are tiny: threads that wait for each other cost more than they give.
-    parser.addoption("--threads", type=int, default=1, help="threads of torch (default: 1)")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     # Configs of tests name our classes. A process that only starts workers runs no tests.
     runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
     if runs_tests and importlib.util.find_spec("allennlp") is not None:
         importlib.import_module("elmo_plugin.plugin")
-    torch.set_num_threads(config.getoption("--threads"))
+    # Tensors here are tiny: threads that wait for each other cost more than they give.
+    torch.set_num_threads(1)
 
 
 def pytest_make_parametrize_id(val: Any) -> Union[str, None]:
