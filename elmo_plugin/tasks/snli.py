@@ -18,7 +18,7 @@ from allennlp.predictors import Predictor
 from torch import LongTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError, advising
-from elmo_plugin.files.json_input import get_text, parse_json_object
+from elmo_plugin.files.json_input import find_key, get_text, parse_json_object
 from elmo_plugin.files.text import FileName
 from elmo_plugin.modules.text_encoder import EncodedText, TextEncoder, built
 from elmo_plugin.tasks.models import Classifier, attend
@@ -178,10 +178,15 @@ class SnliClassifier(Classifier):
         return [masked_mean(inferred, token_mask, dim=1), masked_max(inferred, token_mask, dim=1)]
 
 
+# Keys of the premise, each with the key of the hypothesis that goes with it.
+_HYPOTHESIS_KEYS = {"premise": "hypothesis", "sentence1": "sentence2"}
+
+
 @Predictor.register("elmo_snli")
 class SnliPredictor(TaskPredictor):
     """
-    Predicts from `{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}`. The output has
+    Predicts from `{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}`; `sentence1` and
+    `sentence2` are the same, so lines of SNLI can be given unchanged. The output has
 
     - `label`, the most probable of `entailment`, `neutral` and `contradiction`;
     - `probabilities`, of each label by its name;
@@ -195,7 +200,9 @@ class SnliPredictor(TaskPredictor):
         return self.predict_json({"premise": premise, "hypothesis": hypothesis})
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
-        texts = [get_text(inputs, key, self.example) for key in ("premise", "hypothesis")]
+        premise_key = find_key(inputs, list(_HYPOTHESIS_KEYS), self.example)
+        keys = (premise_key, _HYPOTHESIS_KEYS[premise_key])
+        texts = [get_text(inputs, key, self.example) for key in keys]
         return [self._dataset_reader.text_to_instance(*map(self.tokenizer.tokenize, texts))]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:

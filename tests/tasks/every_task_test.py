@@ -257,7 +257,10 @@ WRONG_INPUTS: Dict[str, List[Tuple[Dict[str, Any], str]]] = {
         ({"sentences": [["Rain"]], "genre": 3}, "'genre' is 3, expected a text"),
     ],
     "ner": [({"tokens": []}, r"'tokens' is \[\], expected a list of words")],
-    "snli": [({"hypothesis": "Rain"}, "Found the keys 'hypothesis' .* expected 'premise', as in")],
+    "snli": [
+        ({"hypothesis": "Rain"}, "Found the keys 'hypothesis' .* one of 'premise', 'sentence1'"),
+        ({"sentence1": "Rain", "hypothesis": "Rain"}, "expected 'sentence2'"),
+    ],
     "squad": [({"passage": "It rained.", "question": ""}, "'question' is \"\", expected a text")],
     "srl": [
         *(

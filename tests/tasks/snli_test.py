@@ -118,6 +118,9 @@ def test_a_pair_is_split_and_labeled(predictor: SnliPredictor) -> None:
     assert_close(sum(probabilities.values()), 1.0, terms=3, dtype=torch.float32)
     assert output["premise_words"] == ["Two", "women", "are", "reading", "in", "a", "park", "."]
     assert output["hypothesis_words"] == ["Nobody", "reads", "."]
+    # The keys of SNLI are accepted.
+    pair = {"sentence1": premise, "sentence2": hypothesis, "gold_label": "-", "pairID": 3}
+    assert predictor.predict_json(pair) == output
 
 
 ELMO_DIM = 16  # of the tiny biLM
