@@ -269,8 +269,9 @@ def _check_wide_vectors(options: VectorsOptions, experiment: TaskExperiment) -> 
     found = f"nothing beside --wide-vectors {' '.join(options.wide_vectors)}"
     check_option("--word-vectors", found, options.word_vectors is not None, "a file")
     word_dim = width_of_vectors(str(options.word_vectors))
-    of_config = [experiment.elmo.get(key) for key in ("options_file", "weight_file")]
-    files_of_bilms = [[bilm] for bilm in options.bilms] or [of_config]
+    elmo = experiment.elmo
+    of_config = (elmo.get("options_file"), elmo.get("weight_file"))
+    files_of_bilms = [(bilm, None) for bilm in options.bilms] if options.bilms else [of_config]
     widths = [word_dim + BiLM.from_files(*files).get_output_dim() for files in files_of_bilms]
     for file in options.wide_vectors:
         width = width_of_vectors(file)
