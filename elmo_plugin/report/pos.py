@@ -19,7 +19,6 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.starting_point import load_start
 from elmo_plugin.report.probes import (
     LEVELS,
-    SEED_NOTE,
     Probe,
     ProbeOptions,
     embed_sentences,
@@ -41,12 +40,11 @@ PROBE = Probe(
         UNSEEN: ("unseen words (%)", "unseen std"),
     },
     compared=ACCURACY,
-    test_data="sentences",
 )
 _NOTES = (
     "Accuracy of the tags in the test data, by a linear classifier; unseen words are words that are not in "
     "the training data. Each seed draws its training sentences. C: the inverse strength of regularization "
-    f"that each seed chose on held-out sentences. {SEED_NOTE}",
+    "that each seed chose on held-out sentences.",
     "Paper: Peters et al. 2018, table 6: 97.3 for layer 1 and 96.8 for layer 2, by a linear classifier on "
     "the Wall Street Journal part of the Penn Treebank, with a larger biLM and other text. These two figures "
     "are from a summary by others, not from the paper itself. (CoVe's two layers: 93.3 and 92.8.)",

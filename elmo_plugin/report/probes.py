@@ -29,14 +29,10 @@ from elmo_plugin.report.tables import (
 RANDOM_WEIGHTS = "random weights"  # the control, in tables
 LEVELS = ["vectors", "layer", "seed"]  # of the rows of scores; the layer of a baseline is ""
 
-SEED_NOTE = (
-    "std: of the sample, over seeds. Each seed draws new random weights. Neither std nor intervals cover "
-    "what all seeds share, such as the biLM and its training."
-)
-
-_DIFFERENCE_NOTE = (
-    "Seeds differ in how the data are drawn or divided. Intervals over seeds cover neither the choice of the "
-    "data, nor the biLM and its training."
+_SEED_NOTE = "std: of the sample, over seeds. Each seed draws new random weights."
+_NOT_COVERED_NOTE = (
+    "Seeds differ in how the data are drawn or divided. Neither std nor intervals cover what all seeds "
+    "share, such as the test data, and the biLM and its training."
 )
 
 
@@ -87,7 +83,6 @@ class Probe(NamedTuple):
     baseline: str  # its name among the vectors
     measures: Dict[str, Tuple[str, str]]  # with the names of mean and std in the table
     compared: str  # the measure by which layers are compared
-    test_data: str
 
 
 def check_model_is_named(models: Sequence[str]) -> None:
@@ -144,13 +139,13 @@ def write_layers(
         probe.name: Part(
             probe.title,
             table.reset_index(),
-            list(notes),
+            [*notes, f"{_SEED_NOTE} {_NOT_COVERED_NOTE}"],
             draw_layers(probe.title, scores.dropna(axis=1, how="all"), probe.baseline),
         ),
         f"{probe.name}-differences": Part(
             f"{probe.title}, differences of layers of {options.bilm_name}",
             paired_differences({probe.compared: by_seed}),
-            [f"Over the same {probe.test_data}. {_DIFFERENCE_NOTE}"],
+            [_NOT_COVERED_NOTE],
         ),
     }
     sizes = {

@@ -22,7 +22,6 @@ from elmo_plugin.files.text import FileName
 from elmo_plugin.pretraining.starting_point import load_start
 from elmo_plugin.report.probes import (
     LEVELS,
-    SEED_NOTE,
     Probe,
     ProbeOptions,
     embed_sentences,
@@ -44,7 +43,6 @@ PROBE = Probe(
         BALANCED: ("balanced mean (%)", "balanced std"),
     },
     compared=BALANCED,
-    test_data="folds",
 )
 _NOTES = (
     "Accuracy: the share of occurrences that get the right sense; each gets the sense whose mean vector in "
@@ -53,7 +51,7 @@ _NOTES = (
     "alone, which means of vectors do not know: compare the balanced scores too.",
     "Layer 0 does not see the context: it distinguishes senses by the forms of a word, such as line and "
     "lines.",
-    f"Each score is the mean over the folds of a seed. {SEED_NOTE}",
+    "Each score is the mean over the folds of a seed.",
     "Paper: Peters et al. 2018, table 5, on other data: F1 on all words of four test sets, fine-grained, "
     "with the senses of SemCor as training examples. WordNet's first sense has 65.9, layer 1 67.4 and layer "
     "2 69.0. (CoVe's two layers: 59.4 and 64.7.)",

@@ -60,6 +60,10 @@ class TestCompareTags:
         assert differences.rows[0][:3] == ["1", "0 (characters)", 2]
         # Accuracies are of 100 words and two seeds: two decimals hold them exactly.
         assert_close(differences.rows[0][3], first - characters, scale=100)
+        # Each seed draws its training sentences, so the choice of these is covered.
+        (note,) = differences.notes
+        assert "intervals cover what all seeds share, such as the test data, and the biLM" in note
+        assert table.notes[-1].endswith(note)
         assert sorted(report.files) == sorted(Path(options.output).iterdir())
 
     def test_the_same_options_make_the_same_table(self, options: PosOptions) -> None:
