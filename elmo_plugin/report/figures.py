@@ -87,7 +87,7 @@ def draw_layers(title: str, scores: pandas.DataFrame, baseline: str) -> "Figure"
         axes.set_xticks(places, [layer.replace(" (", "\n(") for layer in layers])
         axes.set_xlim(-0.5, len(layers) - 0.5)
         axes.margins(y=0.15)
-        axes.set_xlabel("layer")
+        axes.set_xlabel("layer; points: means, bars: std over seeds")
         axes.set_ylabel(f"{measure} (%)")
         axes.grid(axis="y", alpha=0.25)
     handles, labels = panels[0].get_legend_handles_labels()

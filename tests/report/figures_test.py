@@ -60,6 +60,7 @@ def test_layers_have_means_with_their_standard_deviations_and_the_baseline() -> 
     values = [mean + difference for mean in means for difference in (-1.0, 1.0)]
     scores = pandas.DataFrame({"accuracy": values}, pandas.MultiIndex.from_tuples([*rows, *bilms]))
     (axes,) = draw_layers("Layers", scores, "frequent").axes
+    assert axes.get_xlabel() == "layer; points: means, bars: std over seeds"
     bars = {one.get_label(): one.lines for one in axes.containers}
     assert list(bars) == ["mini", "random"]
     for name, first in (("mini", 61.0), ("random", 71.0)):
