@@ -18,6 +18,7 @@ from elmo_plugin.report.statistics import (
     COUNTS_NAME,
     corrected_p_values,
     holm,
+    interval_over_items,
     item_counts,
     paired_differences,
     resampled_scores,
@@ -124,6 +125,13 @@ def test_runs_are_paired_by_item() -> None:
     # of at most sqrt(2 / n).
     variance = resampled_scores(of_tags(*hard)).var()
     assert variance == pytest.approx(0.02 / 5, rel=5 * (2 / len(differences)) ** 0.5)
+
+
+def test_the_interval_over_items_is_the_middle_of_the_means_over_seeds() -> None:
+    resamples = numpy.arange(201.0)  # differences of a seed; of another one, and of one that failed
+    differences = pandas.DataFrame([resamples, resamples + 2, resamples * math.nan])
+    assert interval_over_items(differences) == "6.00 to 196.00"  # 2.5 % of 200 from each end
+    assert interval_over_items(differences.iloc[2:]) is None
 
 
 def test_counts_are_read_from_the_folder_of_a_run(tmp_path: Path) -> None:
