@@ -93,6 +93,7 @@ def test_a_plan_takes_about_the_given_time_or_reads_the_text_as_often_as_helps(
 def test_an_hour_on_a_usual_text() -> None:
     config, plan = planned()
     assert config["data_loader"]["rows"] == 128
+    assert config["validation_data_loader"]["rows"] == 32
     assert plan.epochs == 4
     schedule = config["trainer"]["learning_rate_scheduler"]
     assert schedule == {"type": "polynomial_decay", "power": 0.5, "warmup_steps": 200}
@@ -107,7 +108,9 @@ def test_an_hour_on_a_usual_text() -> None:
 
 def test_little_text_is_read_ten_times_in_small_batches_and_the_plan_says_so() -> None:
     text = replace(TEXT, train_sentences=800, train_words=20_000, vocabulary_words=1500)
+    text = replace(text, heldout_sentences=7)
     config, plan = planned(text=text)
+    assert config["validation_data_loader"]["rows"] == 7
     assert plan.epochs == 10
     assert config["data_loader"]["rows"] < 128
     assert config["model"]["softmax"] == {"type": "elmo_full"}
@@ -115,6 +118,7 @@ def test_little_text_is_read_ten_times_in_small_batches_and_the_plan_says_so() -
     lines = plan.lines(NEW)
     assert "10 times is the most, as more rarely helps; --epochs N" in lines["time left over"]
     assert "too few for a good biLM" in lines["note"]
+    assert "note" not in planned(ADAPTING, text)[1].lines(ADAPTING)
 
 
 def test_a_part_of_much_text_is_read_in_little_time() -> None:
@@ -135,6 +139,8 @@ def test_the_best_biLM_is_adapted_at_the_rate_of_its_config() -> None:
     assert config["model"]["options_file"] == "elmo_small"
     assert plan.epochs == 3
     assert config["trainer"]["optimizer"]["lr"] == 0.001
+    schedule = {"type": "linear_with_warmup", "warmup_steps": 20}
+    assert config["trainer"]["learning_rate_scheduler"] == schedule
     assert "softmax_first" not in config["model"]
 
 
