@@ -45,6 +45,7 @@ def test_what_is_measured_is_training_of_the_whole_biLM_alone(
     monkeypatch.setattr(process, "_running", running)
     config = base_config(Settings("mini", "start", False, 1.0, None))
     config["model"]["softmax_first"] = 500  # batches in which the biLM is frozen, and faster
+    config["trainer"]["patience"] = 1  # which needs validation
     others = config["trainer"]["callbacks"][:-1]
     assert others == ["elmo_validate_first", "elmo_bilm_state"]
     assert process.measured_speed(config, tmp_path, 1000) == 100.0
@@ -52,5 +53,7 @@ def test_what_is_measured_is_training_of_the_whole_biLM_alone(
     assert first_line == "// Made by: elmo pretrain, to measure the speed"
     assert measured["model"] == {**config["model"], "softmax_first": 0}
     assert not any(key.startswith("validation") for key in measured)
-    assert measured["trainer"]["callbacks"] == config["trainer"]["callbacks"]
+    # It ends when it is stopped, and no key needs a validation.
+    endless = {"num_epochs": 1_000_000, "patience": None, "learning_rate_scheduler": None}
+    assert measured["trainer"] == {**config["trainer"], **endless}
     assert config["model"]["softmax_first"] == 500
