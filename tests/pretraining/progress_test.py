@@ -86,6 +86,22 @@ def test_the_loss_is_that_of_a_word_in_batches_of_other_sizes_with_a_regularizer
     assert records(tmp_path)[-1]["loss"] == (2 * 6.0 + 1 * 9.0) / 9
 
 
+def test_the_speed_is_that_since_the_previous_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    callback = ProgressCallback(str(tmp_path))
+    trainer = SimpleNamespace(_validation_data_loader=None)
+    callback.on_start(trainer)
+    inputs, outputs = [{"forward_inputs": torch.ones(2, 3, 50)}], [{"loss": torch.tensor(6.0)}]
+    for seconds in (3, 2):
+        clock.now += seconds
+        callback.on_batch(trainer, inputs, outputs, {}, 0, 1, is_training=True)
+    found = [(record["seconds"], record["words_per_second"]) for record in records(tmp_path)]
+    assert found == [(3.0, 6 / 3), (5.0, 6 / 2)]
+
+
 def test_tensorboard_gets_the_same(uninterrupted: Path) -> None:
     files = list((uninterrupted / TENSORBOARD_NAME).glob("events.*"))
     assert len(files) == 1
