@@ -6,6 +6,7 @@ from typing import List
 import pytest
 import torch
 from allennlp.data import Batch, Vocabulary
+from allennlp.data.dataset_readers.dataset_reader import WorkerInfo
 
 from elmo_plugin import batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
@@ -59,6 +60,17 @@ def test_sentences_are_predicted_in_both_directions_and_padding_is_zero(
     assert batch["forward_targets"].tolist() == [[3, 4, 2, 1], [2, 1, 0, 0]]
     assert batch["backward_targets"].tolist() == [[2, 4, 3, 0], [2, 0, 0, 0]]
     assert batch["forward_targets"].dtype == torch.long
+
+
+def test_workers_read_different_sentences(vocabulary_file: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("It\nrains\nIt rains\n")
+    targets = []
+    for number in range(2):
+        reader = BiLMReader(vocabulary_file)
+        reader._set_worker_info(WorkerInfo(num_workers=2, id=number))
+        instances = list(reader.read(str(tmp_path / "text.txt")))
+        targets.append([one["forward_targets"].tensor.tolist() for one in instances])
+    assert targets == [[[3, 1], [3, 4, 1]], [[4, 1]]]
 
 
 def test_words_are_the_same_after_they_were_in_an_archive(tmp_path: Path) -> None:
