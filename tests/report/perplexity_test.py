@@ -108,6 +108,8 @@ def test_the_config_is_evaluated_for_the_bilm_and_the_text(
     mine = json.loads(config_file.read_text())
     assert mine["model"]["options_file"] == "my_bilm"
     assert mine["trainer"]["num_epochs"] == 7
+    # Of the weights, and of the order of sentences.
+    assert mine["pytorch_seed"] == mine["data_loader"]["seed"] == 1
     (train,), (held_out,) = mine["train_data_path"], mine["validation_data_path"]
     assert Path(train).read_text() == "a film\nno film\n"
     assert Path(held_out).read_text() == "a film .\n"
