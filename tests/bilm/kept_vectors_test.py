@@ -130,12 +130,13 @@ class TestSentenceActivations:
         for kept in sentences._activations_of.values():
             assert kept.untyped_storage().nbytes() == kept.nbytes
 
+    @pytest.mark.parametrize("num_sentences", [1, 1.99])
     def test_it_holds_what_came_first_and_says_once_that_it_is_full(
-        self, bilm_files: BiLMFiles, caplog: pytest.LogCaptureFixture
+        self, num_sentences: float, bilm_files: BiLMFiles, caplog: pytest.LogCaptureFixture
     ) -> None:
         # Characters of two words, and activations of these and the two marks.
         of_two_words = 2 * 50 * 2 + 3 * 4 * 2 * TINY_OPTIONS.projection_dim * 4
-        sentences = SentenceActivations(of_two_words / 1e6)
+        sentences = SentenceActivations(num_sentences * of_two_words / 1e6)
         frozen = FrozenBiLM.from_files(*bilm_files)
         for _ in range(2):
             for words in (["a", "b"], ["c", "d"]):
