@@ -165,6 +165,8 @@ class TestTrain:
         [
             ({"seeds": ()}, r"--seeds: found \[\], expected one or more"),
             ({"seeds": (1, 2, 1)}, r"--seeds: found \[1, 2, 1\], expected .* each once"),
+            ({"seeds": (-1,)}, r"--seeds: found \[-1\], expected .* from 0 to 4294967295, each"),
+            ({"seeds": (2**32,)}, r"--seeds: found \[4294967296\], expected .* numbers from 0 to"),
             ({"jobs": 0}, "jobs is 0, expected a positive whole number"),
             (
                 {"output": __file__},
