@@ -1,5 +1,6 @@
 import inspect
 import random
+from dataclasses import replace
 from typing import Any, Callable, Iterator, List, Sequence
 
 import numpy
@@ -9,7 +10,7 @@ import torch
 from elmo_plugin import ElmoEmbedder, ElmoTokenEmbedder, batch_to_ids
 from elmo_plugin.embedding import elmo_embedder
 from tests.closeness import assert_accurate, assert_close
-from tests.conftest import SCALE, SENTENCES, BiLMFiles, allennlp_elmo, terms_of
+from tests.conftest import SCALE, SENTENCES, TINY_OPTIONS, BiLMFiles, allennlp_elmo, terms_of
 
 
 def random_sentences(num_sentences: int) -> List[List[str]]:
@@ -166,6 +167,17 @@ def test_a_batch_with_much_padding_is_run_in_parts_unless_states_are_carried(
     found = embedder.embed_batch(batch)
     assert shapes_run == ([(3, 8, 50)] if stateful else [(1, 8, 50), (2, 1, 50)])
     assert_all_close(found, [ElmoEmbedder(*bilm_files).embed_sentence(one) for one in batch])
+
+
+def test_the_checksum_is_that_of_options_and_weights(
+    write_bilm: Callable[..., BiLMFiles],
+) -> None:
+    clipped = replace(TINY_OPTIONS, cell_clip=0.5)
+    files = [write_bilm(name="a"), write_bilm(name="b")]
+    files += [write_bilm(clipped, name="c"), write_bilm(seed=1, name="d")]
+    checksums = [ElmoEmbedder(*one).checksum for one in files]
+    assert checksums[0] == checksums[1]
+    assert len(set(checksums)) == 3
 
 
 class TestConstruction:
