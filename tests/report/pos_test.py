@@ -6,6 +6,7 @@ import numpy
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.report import pos
 from elmo_plugin.report.pos import PosOptions, compare_tags, fit_probe, frequent_tags, read_tagged
 from tests.closeness import assert_close
 from tests.report.conftest import column, tables_of
@@ -72,6 +73,21 @@ class TestCompareTags:
         assert set(column(table, "C")) <= {"", "0.001", "1"}
         assert table.settings["sentences"] == {"training": 80, "test": 30}
         assert tables_of(compare_tags(given))[0] == table
+
+    def test_each_seed_draws_its_own_sentences(
+        self, options: PosOptions, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        drawn: Dict[int, Any] = {}
+
+        def stop(options: PosOptions, bilm: Any, training: Dict[int, Any], test: Any) -> None:
+            drawn.update(training)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(pos, "_measure", stop)
+        with pytest.raises(KeyboardInterrupt):
+            compare_tags(options)
+        numbers = [{sentence.words[-1] for sentence in drawn[seed]} for seed in options.seeds]
+        assert list(map(len, numbers)) == [80, 80] and numbers[0] != numbers[1]
 
     def test_without_unseen_words_there_is_no_score_of_them(self, options: PosOptions) -> None:
         for path in (*options.train, *options.test):
