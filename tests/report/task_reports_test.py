@@ -48,7 +48,7 @@ class TestLayers:
             "test std": [0.71] * 4,
             "epochs": [3] * 4,
             "minutes": [1.51] * 4,
-            "peak GB": [1.31] * 4,  # 1,250 times 2^20 bytes
+            "peak GB": [1.31] * 4,  # of the largest: 1,250 times 2^20 bytes
         }
         assert {name: column(table, name) for name in table.columns} == expected
         settings = table.settings
@@ -61,6 +61,13 @@ class TestLayers:
             *("ner-none-seed1", "ner-input-last-seed1"),
             *("ner-input-l2_1-seed1", "ner-input-l2_0.001-seed1"),
         ]
+
+    def test_scores_that_are_no_shares_are_shown_as_they_are(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        training.scores["ner-none-seed1"] = 31.0
+        table = tables_of(compare_layers(options()))[0]
+        assert column(table, "dev f1, seed 1") == [31.0, 0.46, 0.51, 0.51]
 
     def test_each_two_variants_are_compared_over_the_same_seeds(
         self, training: FakeTraining, options: Options
