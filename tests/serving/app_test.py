@@ -308,6 +308,12 @@ def test_models_of_the_package_are_known_by_any_name_and_have_cards_without_head
     assert "\n## Scores\n" in card and "## Config" not in card and "```" not in card
 
 
+def test_models_hold_the_weights_of_their_bilms_once(models: Dict[str, ServedModel]) -> None:
+    for model in models.values():
+        parameters = model._predictor._model.named_parameters()
+        assert not any("_elmo_lstm" in name for name, _ in parameters)
+
+
 def test_a_card_that_is_no_utf8_is_shown(tmp_path: Path) -> None:
     (tmp_path / "config.json").touch()
     (tmp_path / "README.md").write_bytes("caf\xe9".encode("latin-1"))
