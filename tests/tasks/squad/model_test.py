@@ -57,8 +57,11 @@ def test_the_probability_of_an_answer_is_that_of_its_start_times_that_of_its_end
     instances, vocab = data
     model = build_tiny("squad", vocab, "experiment_elmo", max_answer_tokens=max_answer_tokens)
     for scores in (model.start_score, model.end_score):
-        scores.register_forward_hook(lambda module, inputs, output: torch.randn_like(output))
+        scores.register_forward_hook(  # rounded, as under autocast
+            lambda module, inputs, output: torch.randn_like(output).bfloat16()
+        )
     output = model(**as_tensors(instances, vocab))
+    assert output["start_logits"].dtype == output["end_logits"].dtype == torch.float32
     widths = set()
     for row, instance in enumerate(instances):
         length = len(instance["passage"])

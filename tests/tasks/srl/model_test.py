@@ -55,9 +55,10 @@ def test_arguments_of_the_best_tags_are_measured(data):
     # Gold: [ARG0 The cat] [V sat] and slept .
     predicted = ["B-ARG0", "I-ARG0", "O", "B-ARG1", "O", "O"]
     ids = torch.tensor([[model.tags.index(tag) for tag in predicted]])
-    logits = 100.0 * torch.nn.functional.one_hot(ids, len(model.tags)).float()
-    model.tag_projection.forward = lambda encoded: logits
-    model(**as_tensors(instances[:1], vocab))
+    logits = 100.0 * torch.nn.functional.one_hot(ids, len(model.tags)).bfloat16()
+    model.tag_projection.forward = lambda encoded: logits  # as under autocast
+    output = model(**as_tensors(instances[:1], vocab))
+    assert output["logits"].dtype == output["loss"].dtype == torch.float32
     measured = model.get_metrics(reset=True)
     assert (measured["precision"], measured["recall"], measured["_f1-ARG0"]) == (1 / 2, 1, 1)
     assert model.get_metrics() == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
