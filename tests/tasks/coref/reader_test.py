@@ -104,6 +104,16 @@ def test_entities_that_share_a_mention_are_merged_and_repeated_marks_count_once(
     ]
 
 
+def test_marks_of_speech_are_those_of_text(tmp_path):
+    file_path = write(
+        tmp_path / "a.gold_conll",
+        [("Rain", "(1)"), ("fell", "-"), ("/.", "-")],
+        [("Did", "-"), ("it", "(1)"), ("/?", "-")],
+    )
+    [instance] = CoreferenceReader().read(file_path)
+    assert metadata_of(instance)["words"] == ["Rain", "fell", ".", "Did", "it", "?"]
+
+
 PLACE = SentencePlace("data.gold_conll", 11, "bc/a")
 
 
