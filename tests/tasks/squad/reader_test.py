@@ -59,6 +59,10 @@ def test_articles_of_different_files_are_different(tmp_path):
     assert articles[0] == articles[1] != articles[2] == articles[3]
 
 
+def test_the_id_of_a_question_can_be_a_number(tmp_path):
+    assert [id_of(instance) for instance in read(write(tmp_path, question(7)))] == ["7"]
+
+
 def test_questions_passages_and_answers_are_read():
     instances = read(TINY_FILE)
     assert [id_of(instance) for instance in instances] == (
