@@ -32,7 +32,13 @@ def check_environment() -> None:
     command that installs it. AllenNLP's own errors, if it were imported first, would not say what to do.
     """
     # Not at the top: `elmo` loads this module where packaging is not installed.
-    from packaging.specifiers import SpecifierSet
+    try:
+        from packaging.specifiers import SpecifierSet
+    except ImportError as error:
+        raise ImportError(
+            f"elmo_plugin cannot run in this environment: {error}. Run: "
+            f'pip install "elmo-plugin[allennlp]" && {INSTALL_ALLENNLP}'
+        ) from error
 
     problems = []
     for package, (versions, command) in REQUIREMENTS.items():

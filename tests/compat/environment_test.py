@@ -100,6 +100,16 @@ def test_a_missing_or_wrong_package_is_named_with_the_command_that_installs_it(
         check_environment()
 
 
+def test_without_packaging_the_error_has_the_command_that_installs_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """packaging compares the versions. An environment of the core does not have it."""
+    monkeypatch.setitem(sys.modules, "packaging.specifiers", None)
+    command = f'Run: pip install "elmo-plugin[allennlp]" && {INSTALL_ALLENNLP}'
+    with pytest.raises(ImportError, match=re.escape(command)):
+        check_environment()
+
+
 def test_importing_the_plugin_says_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('no torchvision::nms')")
     python_path = os.pathsep.join([str(tmp_path), str(PROJECT_ROOT)])
