@@ -64,7 +64,7 @@ def loaded_program(file: Path) -> Callable[[torch.Tensor], Dict[str, Any]]:
 
 def skip_without_onnx() -> None:
     for package in ("onnxscript", "onnxruntime"):
-        pytest.importorskip(package, reason="elmo_plugin[onnx] is not installed")
+        pytest.importorskip(package)
 
 
 @pytest.mark.parametrize("options", [TINY_OPTIONS, OTHER_OPTIONS])
