@@ -125,8 +125,8 @@ def _library_problem(unit: str) -> Optional[str]:
         except (OSError, AttributeError) as error:
             problem = f"its library does not load ({error})"
     return (
-        f"{problem}; install the wheel of this platform, or a recent g++ or clang and then elmo_plugin from "
-        "its sources"
+        f"{problem}; install the wheel of this platform, or a recent g++ (or clang, with CXX=clang++) "
+        "and then elmo_plugin from its sources"
     )
 
 

@@ -30,7 +30,7 @@ def test_without_libraries_one_line_says_that_it_is_slower(
     assert caplog.messages == [
         "The simd kernel cannot be used, so ELMo runs at half of its speed or less: it was not compiled "
         f"for {best_unit()} when elmo_plugin was installed; install the wheel of this platform, or a "
-        "recent g++ or clang and then elmo_plugin from its sources."
+        "recent g++ (or clang, with CXX=clang++) and then elmo_plugin from its sources."
     ]
 
 
