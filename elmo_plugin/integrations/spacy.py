@@ -29,9 +29,6 @@ from elmo_plugin.modules.scalar_mix import ScalarMix
 
 LAYER_CHOICES = ("mix", "top", "all")
 
-# Yields the layers of the tokens of each doc, `(num_layers, num_tokens, dim)`.
-DocReader = Callable[..., Iterator[numpy.ndarray]]
-
 
 @Language.factory("elmo", assigns=["doc.tensor", "doc._.elmo_layers", "token.vector"])
 @dataclass(eq=False)
@@ -92,6 +89,7 @@ class ElmoComponent:
     def __post_init__(self) -> None:
         del self.nlp  # it would be pickled with the component, for processes that are spawned
         check_choice("layers", self.layers, LAYER_CHOICES)
+        BatchOptions(self.batch_size)
         if self.layers == "top" and self.scalar_mix_parameters is not None:
             raise ConfigurationError(
                 f"layers is 'top', but scalar_mix_parameters is {self.scalar_mix_parameters}, which the last "
@@ -99,12 +97,12 @@ class ElmoComponent:
             )
         settings: Dict[str, Any] = {"precision": self.precision, "kernel": self.kernel}
         files = resolve_model_files(self.options_file, self.weight_file)
-        embedder = ElmoEmbedder(*files, self.cuda_device, **settings)
-        self._layers_of = _reader_of(embedder, self.batch_size)
-        mix = ScalarMix(embedder.num_layers, initial_scalar_parameters=self.scalar_mix_parameters)
+        self._embedder = ElmoEmbedder(*files, self.cuda_device, **settings)
+        num_layers = self._embedder.num_layers
+        mix = ScalarMix(num_layers, initial_scalar_parameters=self.scalar_mix_parameters)
         self._weights = mix.normalized_weights.detach().numpy()  # (num_layers,)
         if self.layers == "top":
-            self._weights = numpy.eye(embedder.num_layers, dtype="float32")[-1]
+            self._weights = numpy.eye(num_layers, dtype="float32")[-1]
         if not Doc.has_extension("elmo_layers"):
             Doc.set_extension("elmo_layers", default=None)
 
@@ -118,7 +116,8 @@ class ElmoComponent:
         sentences of several docs are batched together.
         """
         for docs in minibatch(stream, batch_size):
-            for doc, layers in zip(docs, self._layers_of(docs)):
+            layers_of_docs = _layers_of_docs(self._embedder, self.batch_size, docs)
+            for doc, layers in zip(docs, layers_of_docs):
                 doc.tensor = numpy.tensordot(self._weights, layers, axes=1)
                 if self.layers == "all":
                     doc._.elmo_layers = layers
@@ -158,6 +157,7 @@ def elmo_layer(
     `ConfigurationError` for invalid arguments, and as `BiLM.from_files`; when a pipeline is loaded, if the
     biLM is not the one that the mix was trained with (thinc's `ValueError`, if it has another width too).
     """
+    BatchOptions(batch_size)
     device = get_torch_default_device()
     bilm = FrozenBiLM.from_files(
         *resolve_model_files(options_file, weight_file),
@@ -169,7 +169,8 @@ def elmo_layer(
     embedder = ElmoEmbedder.from_bilm(bilm)
     elmo = PyTorchWrapper_v3(
         TrainedMix(embedder, width),
-        convert_inputs=partial(_read, _reader_of(embedder, batch_size)),
+        # A copy of the layer shares the biLM.
+        convert_inputs=partial(_read, embedder, batch_size),
         convert_outputs=_split,
     )
     layer: Model[List[Doc], List[Floats2d]] = thinc.api.chain(elmo, Dropout())
@@ -178,15 +179,10 @@ def elmo_layer(
     return layer
 
 
-def _reader_of(embedder: ElmoEmbedder, batch_size: int) -> DocReader:
-    """Return a function that reads docs. Copies of it share the biLM."""
-    BatchOptions(batch_size)
-    return partial(_layers_of_docs, embedder, batch_size)
-
-
 def _layers_of_docs(
     embedder: ElmoEmbedder, batch_size: int, docs: Sequence[Doc], keep_sentences: bool = False
 ) -> Iterator[numpy.ndarray]:
+    """Yield the layers of the tokens of each doc, `(num_layers, num_tokens, dim)`."""
     sentences_of = [_sentences(doc) for doc in docs]
     sentences = chain.from_iterable(sentences_of)
     layers = embedder.embed_sentences(sentences, batch_size, keep_sentences=keep_sentences)
@@ -235,10 +231,11 @@ class TrainedMix(torch.nn.Module):
 
 
 def _read(
-    layers_of: DocReader, model: Model, docs: List[Doc], is_train: bool
+    embedder: ElmoEmbedder, batch_size: int, model: Model, docs: List[Doc], is_train: bool
 ) -> Tuple[ArgsKwargs, Callable[[Any], List[Doc]]]:
     """Return the layers of all tokens, as thinc passes them to torch."""
-    layers = numpy.concatenate(list(layers_of(docs, keep_sentences=is_train)), axis=1)
+    layers_of_docs = _layers_of_docs(embedder, batch_size, docs, keep_sentences=is_train)
+    layers = numpy.concatenate(list(layers_of_docs), axis=1)
     tensor = torch.from_numpy(layers).to(get_torch_default_device())
     return ArgsKwargs(args=(tensor,), kwargs={}), lambda gradient: []
 
