@@ -222,7 +222,14 @@ class WordsInContext:
                 place = f"{key}[{index}]" if len(texts) > 1 else key
                 check_length(place, text, self._tokenize, self._limits)
                 sentences.append(Sentence(index, text, self._tokenize(text)))
-        return find_occurrences(sentences, word, key, ignore_case=True).occurrences
+        found = find_occurrences(sentences, word, key, ignore_case=True)
+        if len(found.occurrences) < found.num_found:  # a sample
+            raise RequestError(
+                413,
+                f"{key} has {found.num_found:,} occurrences of the word, expected at most "
+                f"{len(found.occurrences):,}. Send it in parts.",
+            )
+        return found.occurrences
 
 
 def _similar_word(neighbor: Neighbor, sentences: Sequence[str]) -> SimilarWord:

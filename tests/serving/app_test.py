@@ -14,9 +14,10 @@ from elmo_plugin import ElmoEmbedder
 from elmo_plugin.embedding import cosine_similarities
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.serving import answers
-from elmo_plugin.serving.answers import ServedModel, WordsInContext
+from elmo_plugin.serving.answers import ServedModel, WordRequest, WordsInContext
 from elmo_plugin.serving.app import make_app
 from elmo_plugin.serving.options import Limits
+from elmo_plugin.serving.requests import RequestError
 from tests.closeness import assert_accurate
 from tests.serving.conftest import LIMITS, TASKS
 from tests.tasks.task_testing import FIXTURES, texts_and_numbers
@@ -98,6 +99,15 @@ def test_similarities_are_cosines_of_the_layer(layer: Any, client: TestClient) -
     for start_char, position in ((0, 0), (22, 5)):
         ((cosine,),) = cosine_similarities(query[[3]], others[[position]])
         assert_accurate(found[start_char], cosine)
+
+
+def test_all_occurrences_are_compared_or_the_request_is_refused(words: WordsInContext) -> None:
+    """The search for occurrences would draw a sample of these."""
+    request = WordRequest(word="go", sentence="They go.", sentences=["go " * 50] * 101)
+    message = "'sentences' has 5,050 occurrences of the word, expected at most 5,000"
+    with pytest.raises(RequestError, match=message) as raised:
+        words.answer(request)
+    assert raised.value.status == 413
 
 
 COREF, SQUAD = "/api/models/coref/predict", "/api/models/squad/predict"
