@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional
@@ -52,7 +53,7 @@ def run(options: ModelsOptions) -> None:
     if options.name is None:
         print(*model_lines(FOLDER), sep="\n")
         # Their imports, such as lib/ner.libsonnet, are beside them.
-        print(f"configs: {CONFIGS} (copy the whole folder: cp -r {CONFIGS} .)")
+        print(f"configs: {CONFIGS} (copy the whole folder: cp -r {shlex.quote(str(CONFIGS))} .)")
     elif options.name == ORIGINAL:
         from elmo_plugin.bilm.model_files import ORIGINAL_MODEL
 

@@ -41,6 +41,14 @@ def test_the_last_line_is_a_folder_of_configs_to_copy(
     assert config["model"]["type"] == "elmo_ner"
 
 
+def test_the_command_that_copies_configs_quotes_a_space(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "CONFIGS", Path("/my models/configs"))
+    main(["models"])
+    assert capsys.readouterr().out.endswith("cp -r '/my models/configs' .)\n")
+
+
 def test_a_name_shows_the_folder_and_the_card(capsys: Any) -> None:
     main(["models", "elmo_mini"])
     folder, _, card = capsys.readouterr().out.partition("\n\n")
