@@ -161,7 +161,7 @@ class SimilarWord(BaseModel):
     """An occurrence of the word, and its similarity to that of the request."""
 
     sentence: str
-    start_char: int
+    start_char: int = Field(description="in Unicode characters, not in units of UTF-16 or bytes")
     end_char: int = Field(description="exclusive")
     similarity: float = Field(description="cosine, from -1 to 1")
 
