@@ -24,7 +24,7 @@ from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.layers import cosine_similarities
 from elmo_plugin.embedding.sentence_batches import BatchOptions
-from elmo_plugin.errors import ConfigurationError, check_choice
+from elmo_plugin.errors import ConfigurationError, check_choice, check_positive
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 LAYER_CHOICES = ("mix", "top", "all")
@@ -158,6 +158,7 @@ def elmo_layer(
     biLM is not the one that the mix was trained with (thinc's `ValueError`, if it has another width too).
     """
     BatchOptions(batch_size)
+    check_positive("width", width)
     device = get_torch_default_device()
     bilm = FrozenBiLM.from_files(
         *resolve_model_files(options_file, weight_file),

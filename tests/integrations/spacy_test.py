@@ -368,6 +368,7 @@ def test_another_bilm_under_the_same_name_is_an_error(
         (pipeline, {"layer": "top"}, "layer"),
         (pipeline, {"batch_size": "many"}, "batch_size"),
         (tagger, {"batch_size": 0}, "batch_size is 0"),
+        (tagger, {"width": 0}, "width is 0, expected a positive whole number"),
         (tagger, {"sentence_cache_mb": -1}, "sentence_cache_mb is -1"),
         (tagger, {"options_file": "missing.json"}, "cannot find missing.json"),
         (tagger, {"options_file": None, "weight_file": None}, "No model is named, expected one"),
