@@ -70,7 +70,6 @@ class BiLMStateCallback(TrainerCallback):
             _keep_freed_memory()
         rank, num_workers = 0, 1
         if is_distributed():
-            _check_same_batches(trainer._checkpointer)
             rank, num_workers = torch.distributed.get_rank(), torch.distributed.get_world_size()
             self._model.set_up_worker()
         if self._model.softmax_first > 0:
@@ -204,18 +203,6 @@ def _seed_by_rank(rank: int) -> None:
     torch.manual_seed(seed)
 
 
-def _check_same_batches(checkpointer: Optional[Checkpointer]) -> None:
-    """Raise `ConfigurationError` if distributed workers would save at different batches, and never meet."""
-    if not isinstance(checkpointer, AtomicCheckpointer):
-        return  # the others do not wait for each other
-    seconds = checkpointer._save_every_num_seconds
-    if seconds is not None:
-        raise ConfigurationError(
-            f"trainer.checkpointer.save_every_num_seconds is {seconds}, expected it left out: each worker "
-            "has its own clock, and all must save at the same batch. Set save_every_num_batches instead."
-        )
-
-
 @Checkpointer.register("elmo_atomic")
 class AtomicCheckpointer(Checkpointer):
     """
@@ -226,7 +213,7 @@ class AtomicCheckpointer(Checkpointer):
     It asks each `elmo_bilm_state` callback for the states of all distributed workers. AllenNLP saves only
     that of the first.
 
-    The parameters are those of AllenNLP's. Distributed workers with that callback cannot save by seconds.
+    The parameters are those of AllenNLP's.
     """
 
     def maybe_save_checkpoint(

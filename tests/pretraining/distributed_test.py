@@ -86,7 +86,7 @@ def work(rank: int) -> Dict[str, Any]:
     with torch.no_grad():
         model.softmax.word_vectors.weight += rank  # torch does not copy it, the callback does
     optimizer = new_optimizer(model)
-    trainer = SimpleNamespace(model=model, optimizer=optimizer, _checkpointer=None)
+    trainer = SimpleNamespace(model=model, optimizer=optimizer)
     BiLMStateCallback("").on_start(trainer, is_primary=rank == 0)
     random_state = torch.get_rng_state()  # of which words are drawn and units dropped
     parallel = DistributedDataParallel(model)

@@ -344,18 +344,6 @@ def test_another_number_of_workers_is_refused() -> None:
         loading.on_start(SimpleNamespace(model=build()))
 
 
-def test_workers_do_not_save_by_their_own_clocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("elmo_plugin.pretraining.recovery.is_distributed", lambda: True)
-    checkpointer = AtomicCheckpointer(tmp_path, save_every_num_seconds=600)
-    trainer = SimpleNamespace(model=build(), _checkpointer=checkpointer)
-    with pytest.raises(
-        ConfigurationError, match=r"save_every_num_seconds is 600, expected it left"
-    ):
-        BiLMStateCallback("").on_start(trainer)
-
-
 def trainer_at(batch: int, value: float = 0.0, large: str = "") -> Any:
     """A trainer with a checkpoint, whose `weights` or `state` are 400 KB."""
     weights, state = (
