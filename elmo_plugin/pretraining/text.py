@@ -42,6 +42,7 @@ class PreparedText:
     heldout_sentences: int
     heldout_words: int
     heldout_from: str  # where the held-out sentences were
+    heldout_seen: int  # sentences: those that are also trained on, such as copies in other files
     distinct_words: int
     vocabulary_words: int  # without the special entries
     coverage: float  # share of the training words that are in the vocabulary
@@ -53,10 +54,11 @@ class PreparedText:
 
     def lines(self) -> Dict[str, str]:
         """Return the numbers as lines of a plan, by what they say."""
+        seen = f"; {self.heldout_seen:,} of them are trained on too" if self.heldout_seen else ""
         return {
             "text": f"{self.train_words:,} words in {self.train_sentences:,} sentences",
             "held out": f"{self.heldout_words:,} words in {self.heldout_sentences:,} sentences, "
-            f"{self.heldout_from}",
+            f"{self.heldout_from}{seen}",
             "vocabulary": f"{self.vocabulary_words:,} words, which are {self.coverage:.1%} of the text; "
             f"it has {self.distinct_words:,} distinct words; others are predicted as {SPECIALS[2]}",
         }
@@ -129,6 +131,7 @@ def prepare_text(
         heldout_sentences=num_heldout,
         heldout_words=num_heldout_words,
         heldout_from=heldout_from,
+        heldout_seen=_num_seen(folder),
         distinct_words=len(counts),
         vocabulary_words=len(known),
         coverage=sum(counts[word] for word in known) / counts.total(),
@@ -195,6 +198,17 @@ def _write_train(
             counts.update(tokens)
             num_sentences += 1
     return counts, num_sentences
+
+
+def _num_seen(folder: Path) -> int:
+    """Return the number of held-out sentences that are also among those to train on."""
+    heldout = (folder / HELDOUT_NAME).read_bytes().splitlines(keepends=True)
+    wanted = set(heldout)
+    seen: Set[bytes] = set()
+    for path in folder.glob(TRAIN_PATTERN):
+        with gzip.open(path) as sentences:
+            seen.update(wanted.intersection(sentences))
+    return sum(sentence in seen for sentence in heldout)
 
 
 def _progress(items: Iterable, description: str) -> Iterable:

@@ -31,6 +31,7 @@ TEXT = PreparedText(
     heldout_sentences=2000,
     heldout_words=48_000,
     heldout_from="the last",
+    heldout_seen=0,
     distinct_words=100_000,
     vocabulary_words=20_000,
     coverage=0.95,

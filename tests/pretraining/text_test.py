@@ -114,6 +114,18 @@ def test_held_out_text_of_ones_own_is_all_that_is_held_out(tmp_path: Path) -> No
     assert heldout_lines(tmp_path) == ["held out"] * 3
     assert (prepared.train_sentences, prepared.train_words) == (40, 80)
     assert (prepared.heldout_sentences, prepared.heldout_words) == (3, 6)
+    assert prepared.lines()["held out"] == f"6 words in 3 sentences, from {tmp_path}/mine.txt"
+
+
+def test_a_plan_says_how_many_held_out_sentences_are_trained_on_too(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("held  out\na b c\na b\nheld out\n")
+    heldout = [SentenceSource(tmp_path / "mine.txt", OPTIONS)]
+    prepared = prepare(tmp_path, ["a b"] * 40, ["b", "held out"], heldout=heldout)
+    assert prepared.heldout_seen == 3  # spaces do not matter, and each copy counts
+    assert prepared.lines()["held out"].endswith("mine.txt; 3 of them are trained on too")
+    # Without --heldout: copies in other files.
+    lines = [f"sentence {number}" for number in range(10)]
+    assert prepare(tmp_path / "files", *[lines] * 20).heldout_seen == 10
 
 
 def test_texts_that_can_be_read_once_are_all_read_without_blank_lines(tmp_path: Path) -> None:
