@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
+from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.bilm.model_files import VOCABULARY_NAME
 from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource, read_sentences
@@ -32,6 +33,10 @@ MAX_FILES = 200
 MIN_COUNT, MIN_COUNT_OF_LITTLE_TEXT = 3, 2
 LITTLE_TEXT = 1_000_000  # words
 
+# What a biLM reads of a word. Text that is split into words has next to none that are longer.
+MAX_WORD_BYTES = MAX_CHARACTERS_PER_TOKEN - 2
+MIN_CUT_SHARE = 0.01  # from which a plan says so
+
 
 @dataclass(frozen=True)
 class PreparedText:
@@ -46,6 +51,7 @@ class PreparedText:
     distinct_words: int
     vocabulary_words: int  # without the special entries
     coverage: float  # share of the training words that are in the vocabulary
+    cut_share: float  # of the training words: those of which the biLM reads a part
 
     @property
     def predictions(self) -> int:
@@ -55,13 +61,20 @@ class PreparedText:
     def lines(self) -> Dict[str, str]:
         """Return the numbers as lines of a plan, by what they say."""
         seen = f"; {self.heldout_seen:,} of them are trained on too" if self.heldout_seen else ""
-        return {
+        lines = {
             "text": f"{self.train_words:,} words in {self.train_sentences:,} sentences",
             "held out": f"{self.heldout_words:,} words in {self.heldout_sentences:,} sentences, "
             f"{self.heldout_from}{seen}",
             "vocabulary": f"{self.vocabulary_words:,} words, which are {self.coverage:.1%} of the text; "
             f"it has {self.distinct_words:,} distinct words; others are predicted as {SPECIALS[2]}",
         }
+        if self.cut_share >= MIN_CUT_SHARE:
+            lines["cut words"] = (
+                f"{self.cut_share:.1%} of the text, as they have more than {MAX_WORD_BYTES} bytes, and a "
+                "biLM reads no more of a word. Is the text split into words? Languages without spaces need "
+                "a segmenter"
+            )
+        return lines
 
 
 def prepare_text(
@@ -125,6 +138,7 @@ def prepare_text(
         vocabulary = LMVocabulary(words)
     vocabulary.to_file(folder / VOCABULARY_NAME)
     known = vocabulary.words[len(SPECIALS) :]
+    num_cut = sum(count for word, count in counts.items() if len(word.encode()) > MAX_WORD_BYTES)
     return PreparedText(
         train_sentences=num_train,
         train_words=counts.total(),
@@ -135,6 +149,7 @@ def prepare_text(
         distinct_words=len(counts),
         vocabulary_words=len(known),
         coverage=sum(counts[word] for word in known) / counts.total(),
+        cut_share=num_cut / counts.total(),
     )
 
 

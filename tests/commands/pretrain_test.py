@@ -226,7 +226,7 @@ def test_what_was_trained_is_kept_whatever_step_is_interrupted(
     def fail(*unused: Any) -> None:
         raise error
 
-    plan = Plan(PreparedText(9, 90, 1, 10, "the last", 0, 5, 5, 1.0), 1.0, 1, 1, 99, 0.1)
+    plan = Plan(PreparedText(9, 90, 1, 10, "the last", 0, 5, 5, 1.0, 0.0), 1.0, 1, 1, 99, 0.1)
     plan.to_file(training / "plan.json", PretrainOptions([TEXT], "out").plan_arguments())
     for name in ("train", "_export", "_show"):
         monkeypatch.setattr(command, name, fail if name == step else lambda *unused: None)

@@ -35,6 +35,7 @@ TEXT = PreparedText(
     distinct_words=100_000,
     vocabulary_words=20_000,
     coverage=0.95,
+    cut_share=0.0,
 )
 NEW = Settings("mini", None, False, 1.0, None)
 ADAPTING = replace(NEW, start="elmo_small", has_softmax=True)

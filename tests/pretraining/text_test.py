@@ -167,6 +167,20 @@ def test_of_much_text_words_that_occur_twice_are_left_out(
     assert entries == ["<S>", "</S>", "<UNK>", *words]
 
 
+@pytest.mark.parametrize(
+    "num_characters, num_lines, is_said", [(17, 1, True), (16, 1, False), (17, 0, False)]
+)
+def test_a_plan_says_that_words_are_cut_as_in_text_that_is_not_split_into_words(
+    num_characters: int, num_lines: int, is_said: bool, tmp_path: Path
+) -> None:
+    # 100 words to train on; the last five lines are held out. A Chinese character has three bytes.
+    lines = ["\u8a9e" * num_characters] * num_lines + ["word"] * (100 - num_lines) + ["other"] * 5
+    prepared = prepare(tmp_path, lines)
+    assert prepared.train_words == 100
+    said = prepared.lines().get("cut words", "")
+    assert said.startswith("1.0% of the text, as they have more than 48 bytes") is is_said
+
+
 def test_the_vocabulary_of_another_biLM_is_kept(tmp_path: Path) -> None:
     words = ["<S>", "</S>", "<UNK>", "cat"]
     prepared = prepare(tmp_path, ["the cat"] * 40, words=words)
