@@ -276,7 +276,7 @@ def _shown_words(sentences: Iterable[Sequence[str]]) -> List[str]:
     return [
         word
         for word, count in counts.most_common()
-        if 3 <= count <= MAX_COUNT_OF_SHOWN_WORDS and word.isalpha() and not word[0].isupper()
+        if 3 <= count <= MAX_COUNT_OF_SHOWN_WORDS and word[0].isalpha() and not word[0].isupper()
     ][:NUM_SHOWN_WORDS]
 
 

@@ -134,6 +134,8 @@ def test_an_argument_that_is_the_default_is_the_same_as_none() -> None:
 def test_shown_words_are_those_of_several_sentences() -> None:
     sentences = [["the", "bank", "bank", "bank"], ["a", "river"], ["river"], ["the", "river"]]
     assert command._shown_words(sentences) == ["river"]
+    # Vowel signs are no letters.
+    assert command._shown_words([["हिन्दी", f"{number}a"] for number in range(3)]) == ["हिन्दी"]
     # The same sentence again is not another one.
     assert command._shown_words([["a", "bank"]] * 3) == []
 
