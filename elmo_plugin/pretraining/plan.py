@@ -160,17 +160,7 @@ def base_config(settings: Settings) -> Dict[str, Any]:
             "file. Correct it."
         ) from error
     config: Dict[str, Any] = params.as_dict(quiet=True)
-    for key, kind in (("data_loader", "elmo_bilm_streams"), ("model", "elmo_bilm")):
-        if (config.get(key) or {}).get("type") != kind:
-            raise ConfigurationError(
-                f"--size: {settings.size} has no {key} of type {kind}, expected a config of pretraining, "
-                "such as bilm_mini.jsonnet. Train it by `allennlp train`."
-            )
-    if config.get("distributed"):
-        raise ConfigurationError(
-            f"--size: {settings.size} has the key distributed, expected a config for one process, for whose "
-            "speed it is planned. Remove it, or train it by `allennlp train`."
-        )
+    _check_config(config, settings.size, variables)
     loader = config["data_loader"]
     for key, default in (("rows", DEFAULT_ROWS), ("unroll_steps", DEFAULT_UNROLL_STEPS)):
         if loader.get(key) is None:
@@ -179,6 +169,29 @@ def base_config(settings: Settings) -> Dict[str, Any]:
     checkpointer = trainer.get("checkpointer") or "elmo_atomic"
     if isinstance(checkpointer, str):  # AllenNLP's short form
         trainer["checkpointer"] = {"type": checkpointer}
+    given = trainer.get("callbacks") or []
+    types = [one.get("type") if isinstance(one, dict) else one for one in given]
+    # Training resumes by the state, which comes before others that read the metrics that it completes.
+    state = [] if _STATE in types else [_STATE]
+    # In the config of an earlier `elmo pretrain` the progress has the interval of that plan.
+    others = [callback for callback, kind in zip(given, types) if kind != _PROGRESS]
+    trainer["callbacks"] = [*state, *others, {"type": _PROGRESS}]  # last: see `make_plan`
+    return config
+
+
+def _check_config(config: Dict[str, Any], size: str, variables: Dict[str, str]) -> None:
+    """Raise `ConfigurationError` if the config of a size does not train on the text of this command."""
+    for key, kind in (("data_loader", "elmo_bilm_streams"), ("model", "elmo_bilm")):
+        if (config.get(key) or {}).get("type") != kind:
+            raise ConfigurationError(
+                f"--size: {size} has no {key} of type {kind}, expected a config of pretraining, "
+                "such as bilm_mini.jsonnet. Train it by `allennlp train`."
+            )
+    if config.get("distributed"):
+        raise ConfigurationError(
+            f"--size: {size} has the key distributed, expected a config for one process, for whose "
+            "speed it is planned. Remove it, or train it by `allennlp train`."
+        )
     values = Params(config).as_flat_dict()
     for key, variable in (
         ("train_data_path", "LM_TRAIN"),
@@ -189,24 +202,16 @@ def base_config(settings: Settings) -> Dict[str, Any]:
         found = values.get(key)
         if found not in (variables[variable], [variables[variable]]):
             raise ConfigurationError(
-                f"--size: {settings.size} has the {key} {found!r}, expected std.extVar('{variable}'), as in "
+                f"--size: {size} has the {key} {found!r}, expected std.extVar('{variable}'), as in "
                 "bilm_mini.jsonnet: this command makes that file from TEXT. Correct it."
             )
-    loader = config.get("validation_data_loader") or loader
+    loader = config.get("validation_data_loader") or config["data_loader"]
     if loader.get("type") == "elmo_bilm_streams" and loader.get("shuffle") is not False:
         raise ConfigurationError(
-            f"--size: {settings.size} has no validation_data_loader with shuffle: false, expected one as in "
+            f"--size: {size} has no validation_data_loader with shuffle: false, expected one as in "
             "bilm_mini.jsonnet: shuffled streams leave out a part of the held-out text, another one in each "
             "epoch."
         )
-    given = trainer.get("callbacks") or []
-    types = [one.get("type") if isinstance(one, dict) else one for one in given]
-    # Training resumes by the state, which comes before others that read the metrics that it completes.
-    state = [] if _STATE in types else [_STATE]
-    # In the config of an earlier `elmo pretrain` the progress has the interval of that plan.
-    others = [callback for callback, kind in zip(given, types) if kind != _PROGRESS]
-    trainer["callbacks"] = [*state, *others, {"type": _PROGRESS}]  # last: see `make_plan`
-    return config
 
 
 def fit_to_text(config: Dict[str, Any], settings: Settings, text: PreparedText) -> None:
