@@ -86,14 +86,17 @@ class LMVocabulary:
 
         `ConfigurationError` if no word is left.
         """
-        words = counts.keys() - set(SPECIALS)
-        frequent = sorted((-counts[word], word) for word in words if counts[word] >= min_count)
+        frequent = sorted(
+            (-count, word)
+            for word, count in counts.items()
+            if count >= min_count and word not in SPECIALS
+        )
         kept = frequent[: None if max_size is None else max(0, max_size - len(SPECIALS))]
         if not kept:
+            largest = max((counts[word] for word in counts if word not in SPECIALS), default=0)
             raise ConfigurationError(
                 f"min_count: no word of the corpus occurs {min_count} times, expected at most "
-                f"{max((counts[word] for word in words), default=0)}, the largest count of a word. Give a "
-                "smaller number, or more text."
+                f"{largest}, the largest count of a word. Give a smaller number, or more text."
             )
         return cls([*SPECIALS, *(word for _, word in kept)])
 

@@ -131,7 +131,7 @@ def prepare_text(
     if words is None:
         is_little = counts.total() < LITTLE_TEXT
         min_count = MIN_COUNT_OF_LITTLE_TEXT if is_little else MIN_COUNT
-        largest = max((counts[word] for word in counts.keys() - set(SPECIALS)), default=1)
+        largest = max((counts[word] for word in counts if word not in SPECIALS), default=1)
         min_count = min(min_count, largest)
         vocabulary = LMVocabulary.from_counts(counts, min_count, max_vocabulary)
     else:
