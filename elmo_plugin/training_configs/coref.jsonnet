@@ -34,7 +34,8 @@
 // (lib/words.libsonnet); the biLSTM has separate gates for input and
 // forgetting where theirs couples them, starts from zeros where theirs learns its first state, and has dropout on
 // its output, not within the recurrence too; lexical dropout drops other units for the spans' heads than for the
-// biLSTM.
+// biLSTM; the embedding of genres, the score of a head, the characters' filters and all biases start from PyTorch's
+// own values, theirs from Glorot's.
 // What differs from the ELMo paper: for most tasks it fine-tunes the biLM on the task's text, which did not improve
 // its perplexity on CoNLL-2012*. Here the biLM is as published. For a fine-tuned one see bilm_finetune.jsonnet, and
 // give its files as model.text_encoder.elmo.options_file and .weight_file.
