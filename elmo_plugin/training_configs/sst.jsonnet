@@ -1,6 +1,6 @@
 // Sentiment of sentences in five classes on the Stanford Sentiment Treebank with ELMo at the input and the output
 // of the biLSTM. Not run here. The paper (NAACL 2018, table 1) reports test accuracy 54.7 +- 0.5 over 5 seeds, and
-// 51.4 without ELMo (placement none). A user of AllenNLP's BCN of that time got 53.2.
+// 51.4 without ELMo (placement none). AllenNLP's runs, one seed each: 54.7 and 51.3; a user of theirs got 53.2.
 //
 //   export SST_DATA=...       a folder with train.txt, dev.txt and test.txt, one tree per line
 //   export WORD_VECTORS=...   300-dimensional GloVe 840B in its text format (file or URL)
@@ -27,7 +27,7 @@
 // Both: GloVe 840B, not tuned; relu layer of 300 before the biLSTM of 300; integrating biLSTM of 300; pooling in
 // four ways. The paper does not say, and these are AllenNLP's: batches of 100, 40 epochs, patience 5, gradient norm
 // 5; dropout of 0.5 on the embedded words, 0.1 on the pooled sentence, 0.2 and 0.3 in the last layers, whose widths
-// of 1200 and 600 are its maxout's; 0.25 behind the first relu layer (from memory, not checked).
+// of 1200 and 600 are its maxout's; 0.25 behind the first relu layer.
 // Ours: words are spelled as in running text (see read_phrases); relu layers are initialized as in He et al. (2015).
 // What differs from the paper: for most tasks it fine-tunes the biLM on the task's text, for sentiment without
 // effect. Here the biLM is as published. For a fine-tuned one see bilm_finetune.jsonnet, and give its files as
