@@ -28,6 +28,6 @@
     model+: { text_encoder+: { text_field_embedder: null } },
   },
 
-  // lambda * ||w||^2 on the mix weights before the softmax (paper, section 3.2); gamma stays free.
+  // lambda * ||w||^2 on the mix weights before the softmax (paper, section 3.3); gamma stays free.
   regularizer(lambda):: { regexes: [['scalar_parameters', { type: 'l2', alpha: lambda }]] },
 }
