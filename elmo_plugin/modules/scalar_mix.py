@@ -114,7 +114,7 @@ class ScalarMix(torch.nn.Module):
 def _layer_norm(layer: Tensor, mask: Tensor) -> Tensor:
     """
     Normalize a layer by mean and variance over all unmasked elements of the batch. The mask of `Elmo` has the
-    sentence marks.
+    sentence marks, as in AllenNLP; bilm-tf leaves them out.
     """
     selected = mask.unsqueeze(-1)  # (batch_size, timesteps, 1)
     num_elements = mask.sum() * layer.size(-1)
@@ -122,6 +122,6 @@ def _layer_norm(layer: Tensor, mask: Tensor) -> Tensor:
     values = layer.to(torch.promote_types(layer.dtype, torch.float32))
     mean = (values * selected).sum() / num_elements
     variance = (((values - mean) * selected) ** 2).sum() / num_elements
-    # AllenNLP's, although the statistics are float32 here.
+    # Those of AllenNLP 2.10.1, although the statistics are float32 here. bilm-tf and AllenNLP 0.9 have 1e-12.
     epsilon = 1e-4 if layer.dtype == torch.half else 1e-13
     return ((values - mean) / torch.sqrt(variance + epsilon)).to(layer)

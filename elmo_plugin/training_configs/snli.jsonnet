@@ -32,7 +32,8 @@
 // as the SNLI leaderboard gives for the paper's.
 //
 // ELMo's layer normalization takes its statistics from the batch, as in all implementations of ELMo. So a prediction
-// depends slightly on the other pairs in its batch.
+// depends slightly on the other pairs in its batch. The statistics include the sentence marks, as
+// in AllenNLP; bilm-tf, the authors' own code, leaves them out.
 //
 // What differs from the paper: for most tasks, SNLI among them, it fine-tunes the biLM on the task's text. Here the
 // biLM is as published. For a fine-tuned one see bilm_finetune.jsonnet, and give its files as
