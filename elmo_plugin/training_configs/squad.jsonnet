@@ -20,8 +20,10 @@
 //                        bilm_finetune.jsonnet, and give its files as model.text_encoder.elmo.options_file
 //                        and .weight_file
 //   tokens               theirs: NLTK's, split further             here: spaCy's rules (elmo_rule_based)
-//   unknown words        theirs: zeros                             here: random vectors, AllenNLP's way
+//   unknown words        theirs: the vector in lowercase, else     here: random vectors, AllenNLP's way
+//                        zeros
 //   characters           theirs: first 14 of a word                here: all, with marks around them
+//   their vectors        theirs: start uniform, within 0.05        here: Glorot, AllenNLP's way
 //   character dropout    theirs: on the characters' vectors        here: on the convolutions' output
 //   evaluated, saved     theirs: every 1,200 batches               here: every epoch (some 1,950 batches)
 //   averaging            theirs: decay 0.999 from the start        here: min(0.999, (1 + n) / (10 + n)) after n
