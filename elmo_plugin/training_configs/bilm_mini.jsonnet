@@ -2,9 +2,10 @@
 // character filters, on 12.9M of its 51.4M words, with 2 CPU cores. scripts/elmo_mini.sh has all steps,
 // docs/results/bilms.md their results.
 //
-// bilm.jsonnet explains the variables. For a small corpus and little time this differs from the paper: Adam, products
-// in bfloat16 if the processor has instructions for them, and rows that sometimes start from zeros (state_reset). After
-// few updates a biLM that never starts from zeros can fail on single sentences.
+// bilm.jsonnet explains the variables. For a small corpus and little time this differs from the paper: one
+// epoch; Adam, at a rate that falls; 2,048 sampled words for 8,192; one highway layer for two; products in
+// bfloat16 if the processor has instructions for them; and rows that sometimes start from zeros
+// (state_reset). After few updates a biLM that never starts from zeros can fail on single sentences.
 local bilm = import 'lib/bilm.libsonnet';
 
 bilm.experiment(
