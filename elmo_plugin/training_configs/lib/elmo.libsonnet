@@ -9,7 +9,8 @@
 
   // The `elmo` part of a text encoder. `placement`: input, output, both or none. `none` makes the
   // baseline: the same model without ELMo, and the biLM is not loaded. `dropout`: of ELMo alone, at both places
-  // or as { input: ..., output: ... }; 0 where the next layer drops what it reads.
+  // or as { input: ..., output: ... }; 0 where the next layer drops what it reads. Each sentence starts from
+  // zeros; with `stateful: true` states are carried from batch to batch, as by bilm-tf and AllenNLP.
   part(placement, bilm=self.original, dropout=0.5):: bilm {
     placement: placement,
     dropout: dropout,
