@@ -20,8 +20,9 @@
 //   dropout of 0.5   paper: variational, on the input of    AllenNLP: not variational, on the same inputs
 //                    both biLSTMs*
 // Both: characters 16-d, 128 filters of width 3, relu; CRF; Adam 0.001, constant; gradient norm 5; L2 0.1 on the
-// mix weights. Batch 64, 75 epochs, patience 25, BIOUL tags, dropout of 0.5 before the CRF, a CRF without start and
-// end transitions, and no dropout of ELMo beside that of RNN inputs are AllenNLP's; the paper does not say.
+// mix weights. Batch 64, 75 epochs, patience 25, BIOUL tags, words in lowercase, dropout of 0.5 before the CRF, a
+// CRF without start and end transitions, and no dropout of ELMo beside that of RNN inputs are AllenNLP's; the
+// paper does not say.
 // The loss here is the mean over the sentences of a batch, AllenNLP's is the sum: lambda 0.1 weighs more here (the
 // paper found NER insensitive to it), and a gradient norm of 5 clips less.
 // What differs from the paper: words have marks around their characters, so that no word is shorter than a filter
