@@ -170,6 +170,16 @@ def test_the_srl_experiments_have_no_bias_on_the_input_and_forget_biases_of_1() 
             assert (biases[1] == 1).all() and not biases[[0, 2, 3, 4]].any()
 
 
+def test_the_indicator_of_the_srl_experiment_starts_as_in_allennlp(tmp_path: Path) -> None:
+    params = small_experiment("srl", tmp_path)
+    reader = DatasetReader.from_params(params.pop("dataset_reader"))
+    instances = list(reader.read(experiment_of("srl")["train_data_path"]))
+    vocab = Vocabulary.from_instances(instances)
+    weight = Model.from_params(params.pop("model"), vocab=vocab).predicate_embedding.weight
+    # Glorot's limit for a matrix of 2 x 100; a normal distribution exceeds it in most of the 200 numbers.
+    assert 0 < weight.abs().max() <= (6 / (2 + 100)) ** 0.5
+
+
 @pytest.mark.parametrize(
     "name, num_parameters",
     [("bilm", 93_600_848), ("bilm_small", 11_902_800), ("bilm_mini", 2_740_048)],

@@ -37,4 +37,8 @@ srl.experiment(
   data=srl.files(std.extVar('SRL_DATA'), 'train', 'development', 'test'),
   elmo_part=elmo.part('input', dropout=0.1),
   word_vectors=std.extVar('WORD_VECTORS'),
-)
+) + {
+  // As in AllenNLP's model, which is the paper's. PyTorch's start, which the small configs have, is seven
+  // times as wide.
+  model+: { initializer+: { regexes+: [['predicate_embedding.weight', { type: 'xavier_uniform' }]] } },
+}
