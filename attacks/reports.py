@@ -86,7 +86,7 @@ def prepare_report(folder: Path) -> Trial:
 
 
 def tables() -> Dict[str, bytes]:
-    """Return what a report has written, but its pictures."""
+    """Return what a report has written, but its figures."""
     files = [path for path in Path("out").iterdir() if path.suffix in (".md", ".csv", ".json")]
     return {path.name: path.read_bytes() for path in files}
 
