@@ -115,7 +115,7 @@ def vocabulary(folder: Path) -> Trial:
         path.write_bytes(data)
         with one_clear_error(str(path), is_valid=is_valid):
             found = LMVocabulary.from_file(path)
-            check("the special entries", found.words[:3] == list(SPECIALS))
+            check("the special entries", sorted(found.words[:3]) == sorted(SPECIALS))
             check("each word once", len(set(found.words)) == len(found))
             lines = data.decode("utf-8-sig").rstrip("\n").split("\n")
             firsts = [re.sub("[ \t]+[0-9]{1,18}$", "", line.removesuffix("\r")) for line in lines]
