@@ -24,7 +24,7 @@ def test_a_word_is_found_at_its_line(tmp_path):
     assert vocabulary.index_of("The") == vocabulary.index_of("") == vocabulary.unknown
 
 
-def test_the_marks_can_have_another_order(tmp_path):
+def test_the_special_entries_can_have_another_order(tmp_path):
     # That of AI2's vocab-2016-09-10.txt, according to a description.
     vocabulary = LMVocabulary.from_file(write(tmp_path, "</S>\n<S>\n<UNK>\nthe\n"))
     assert vocabulary.words == ["</S>", "<S>", "<UNK>", "the"]
