@@ -22,8 +22,7 @@ from elmo_plugin.report.runs import METRICS_NAME, RunOptions, read_metrics, trai
 from elmo_plugin.report.tables import FAILED, Part, Report, check_option, settings_of, write_report
 from elmo_plugin.report.variants import Experiment, check_file_name_part, for_file_names
 
-# Its callback elmo_validate_first measures perplexity before training.
-_CONFIG = "bilm_finetune"
+_CONFIG, _CALLBACK = "bilm_finetune", "elmo_validate_first"
 
 _DIGEST_LENGTH = 10
 
@@ -157,7 +156,14 @@ def _experiment(
         "LM_HELDOUT": str(files.held_out),
     }
     name = f"perplexity-{text_name}-{for_file_names(bilm)}"
-    return Experiment(options, _CONFIG, name, variables)
+    experiment = Experiment(options, _CONFIG, name, variables)
+    callbacks = experiment.config["trainer"].get("callbacks") or []
+    if _CALLBACK not in callbacks and {"type": _CALLBACK} not in callbacks:
+        raise ConfigurationError(
+            f"--overrides: trainer.callbacks is {callbacks}, expected {_CALLBACK} among them, which measures "
+            "the perplexity before training. Add it."
+        )
+    return experiment
 
 
 def _table(

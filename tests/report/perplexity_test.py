@@ -126,6 +126,8 @@ def test_the_config_is_evaluated_for_the_bilm_and_the_text(
         ({"text": (TaskText("a", HELD_OUT, HELD_OUT),)}, "--text a: .*heldout.txt is held out, and"),
         ({"text": (TaskText("a", f"{LM_FIXTURE}/*.txt", HELD_OUT),)}, "--text a: .*heldout.txt is"),
         ({"model": ("a/b", "a_b")}, "--model: found a_b, a_b, expected one or more different"),
+        ({"overrides": {"trainer.callbacks": ["elmo_bilm_state"]}},
+         r"callbacks is \['elmo_bilm_state'\], expec"),
     ],
 )  # fmt: skip
 def test_options_that_make_no_comparison_are_refused(
