@@ -48,7 +48,7 @@ class LMVocabulary:
     def __init__(self, words: Iterable[str], name: str = "vocabulary") -> None:
         self._indices = _checked_indices(words, name)
         self.words: List[str] = list(self._indices)
-        self.begin, self.end, self.unknown = (self._indices[mark] for mark in SPECIALS)
+        self.begin, self.end, self.unknown = (self._indices[entry] for entry in SPECIALS)
 
     @classmethod
     def from_file(cls, path: FileName) -> "LMVocabulary":

@@ -107,8 +107,8 @@ class BiLMReader(DatasetReader):
 
     An instance of `n` words has `n + 1` timesteps: `forward_inputs` and `backward_inputs`, `(timesteps, 50)`,
     are the character ids of the words to read; `forward_targets` and `backward_targets`, `(timesteps,)`, are
-    the vocabulary's indices of the words that follow. All padding is zero. Zero is also the target of the
-    first mark, so only the inputs show where padding is.
+    the vocabulary's indices of the words that follow. All padding is zero. Zero is also the index of the
+    first special entry, so only the inputs show where padding is.
 
     # Parameters
 
