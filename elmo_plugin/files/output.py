@@ -18,6 +18,7 @@ from elmo_plugin.files.text import STANDARD_STREAM, FileId, FileName, file_id, i
 
 LOCK_NAME = "lock"
 _PARTIAL_SUFFIX = ".partial"
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # or a quota, or a limit of file sizes
 
 
 def check_output_file(path: FileName, overwrite: bool, what: str = "output") -> None:
@@ -122,7 +123,7 @@ def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
     """
     Give temporary paths for files that belong together, as `replaced_file` does. A process that is killed
     leaves all previous files or all new ones, or none at the last path: never files that do not belong
-    together. An `OSError` that names no file, as of a full disk, gets the name of the first one.
+    together. The error for a full disk, a write's, names no file: it gets the name of the first one.
     """
     targets = [Path(os.path.realpath(path)) for path in paths]
     *partial_files, previous = [
@@ -145,8 +146,8 @@ def replaced_files(*paths: FileName) -> Iterator[List[Path]]:
     except BaseException as error:
         if partial_files[0].exists() and previous.exists():  # none was replaced
             os.replace(previous, targets[-1])
-        if isinstance(error, OSError) and error.strerror and error.filename is None:
-            error.filename = str(paths[0])  # of a write, which does not know it
+        if isinstance(error, OSError) and error.errno in _DISK_IS_FULL and not error.filename:
+            error.filename = str(paths[0])
         raise
     finally:
         for leftover in (*partial_files, previous):
