@@ -360,7 +360,7 @@ def _batches_of_an_epoch(experiment: TaskExperiment, num_instances: int) -> int:
     """Return how many batches of all data an epoch has, in each of the distributed workers."""
     loader = experiment.config.get("data_loader", {})
     workers = (experiment.config.get("distributed") or {}).get("cuda_devices", [None])
-    size = loader.get("batch_sampler", loader).get("batch_size")
+    size = (loader.get("batch_sampler") or loader).get("batch_size")
     if not isinstance(size, int):
         raise ConfigurationError(
             f"{experiment.config_file}: neither data_loader.batch_size nor "

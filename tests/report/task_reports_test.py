@@ -394,7 +394,11 @@ def test_a_share_has_the_batches_of_an_epoch_of_all_data(
 
 @pytest.mark.parametrize(
     "overrides, num_batches",
-    [({"distributed": {"cuda_devices": [-1, -1]}}, 1), ({"data_loader.batches_per_epoch": 5}, 5)],
+    [
+        ({"distributed": {"cuda_devices": [-1, -1]}}, 1),
+        ({"data_loader.batches_per_epoch": 5}, 5),
+        ({"data_loader": {"batch_sampler": None, "batch_size": 3}}, 3),
+    ],
 )
 def test_a_share_has_the_batches_of_one_worker_or_of_the_config(
     overrides: Dict[str, Any], num_batches: int, training: FakeTraining, shares: Options
