@@ -111,7 +111,7 @@ def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
     for bilm, (text, files) in product(options.model, texts.items()):
         experiment = _experiment(options, bilm, vocabularies[bilm], text, files)
         for seed in options.seeds:
-            runs[text, bilm, seed] = experiment.run(experiment.name, {}, seed)
+            runs[text, bilm, seed] = experiment.run_folder(experiment.name, {}, seed)
     trained = train(runs, options, "perplexity")
     if trained is None:
         return None

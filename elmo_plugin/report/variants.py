@@ -115,7 +115,7 @@ class Experiment:
                     "config, or --overrides."
                 )
 
-    def run(self, name: str, changes: Dict[str, Any], seed: int) -> RunFolder:
+    def run_folder(self, name: str, changes: Dict[str, Any], seed: int) -> RunFolder:
         """Return the run with these changes to the config and this seed."""
         changes = {**changes, **dict.fromkeys(SEED_KEYS, seed)}
         if "seed" in self.config.get("data_loader", {}):
@@ -212,7 +212,7 @@ class TaskExperiment(Experiment):
             if variant.batches_per_epoch is not None:
                 changes["data_loader.batches_per_epoch"] = variant.batches_per_epoch
                 name.append(f"batches_{variant.batches_per_epoch}")
-        return self.run("-".join(name), changes, seed)
+        return self.run_folder("-".join(name), changes, seed)
 
     def _without_word_vectors(self) -> Dict[str, Any]:
         """
