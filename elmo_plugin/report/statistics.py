@@ -30,6 +30,9 @@ _SEED = 0
 # Adjacent instances with the same value of the first of these in their metadata are one item: the questions
 # about an article, the predicates of a sentence, the pairs of a premise.
 _ITEM_KEYS = ("article", "words", "premise_words")
+ITEM_NAMES = {"coref": "documents", "squad": "articles", "snli": "premises"}  # else sentences
+# Resamples of fewer items are too few different ones for an interval.
+MIN_ITEMS = 5
 
 logger = logging.getLogger(__name__)
 

@@ -8,6 +8,8 @@ import pandas
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.runs import RunFolder, TrainedRuns, train
 from elmo_plugin.report.statistics import (
+    ITEM_NAMES,
+    MIN_ITEMS,
     corrected_p_values,
     interval_over_items,
     item_counts,
@@ -19,12 +21,7 @@ from elmo_plugin.report.variants import TaskExperiment, Variant
 
 logger = logging.getLogger(__name__)
 
-# Resamples of fewer items are too few different ones for an interval.
-MIN_ITEMS = 5
-
 Pair = Tuple[str, str]  # the labels of a variant and of the one that it is compared with
-
-_ITEMS = {"coref": "documents", "squad": "articles", "snli": "premises"}  # of a task's data
 
 _DIFFERENCE_NOTE = (
     "Difference: the mean, over the seeds that both variants have, of the variant's score minus the score "
@@ -157,7 +154,7 @@ class TaskScores:
 
     def difference_notes(self, planned: Sequence[Pair] = ()) -> List[str]:
         """Return the notes of tables of differences: what their intervals cover."""
-        metric, items = self.experiment.metric, _ITEMS.get(self.experiment.task, "sentences")
+        metric, items = self.experiment.metric, ITEM_NAMES.get(self.experiment.task, "sentences")
         notes = [_DIFFERENCE_NOTE, _ITEMS_NOTE.format(items=f"{self._split} {items}")]
         if self._uncounted:
             notes[1] = _UNCOUNTED_NOTE.format(
