@@ -83,7 +83,7 @@ class TaskScores:
         self._splits = {"dev": "validation"}  # of the data, with their fields in `RunScores`
         if scores["test"].notna().any():
             self._splits["test"] = "test"
-        self._split, self._field = list(self._splits.items())[-1]
+        self._last_split = list(self._splits)[-1]  # of intervals over items and p-values
         self._uncounted: List[str] = []  # names of runs without counts of items
         self._resampled = self._resample(runs)
 
@@ -142,20 +142,20 @@ class TaskScores:
         table = paired_differences(scores)
         pairs = list(zip(table["variant"], table["compared with"]))
         if not self._uncounted:
-            table[f"{self._split} 95 % interval over items"] = [
+            table[f"{self._last_split} 95 % interval over items"] = [
                 interval_over_items(resampled.xs(variant) - resampled.xs(compared))
                 for variant, compared in pairs
             ]
         if planned:
-            p_values = corrected_p_values(scores[self._split], planned)
+            p_values = corrected_p_values(scores[self._last_split], planned)
             shown = {pair: f"{p:.2g}" for pair, p in zip(planned, p_values) if p is not None}
-            table[f"{self._split} p, Holm"] = [shown.get(pair) for pair in pairs]
+            table[f"{self._last_split} p, Holm"] = [shown.get(pair) for pair in pairs]
         return table
 
     def difference_notes(self, planned: Sequence[Pair] = ()) -> List[str]:
         """Return the notes of tables of differences: what their intervals cover."""
         metric, items = self.experiment.metric, ITEM_NAMES.get(self.experiment.task, "sentences")
-        notes = [_DIFFERENCE_NOTE, _ITEMS_NOTE.format(items=f"{self._split} {items}")]
+        notes = [_DIFFERENCE_NOTE, _ITEMS_NOTE.format(items=f"{self._last_split} {items}")]
         if self._uncounted:
             notes[1] = _UNCOUNTED_NOTE.format(
                 runs=", ".join(self._uncounted), metric=metric, min_items=MIN_ITEMS
@@ -164,7 +164,7 @@ class TaskScores:
         if planned:
             pairs = "; ".join(f"{variant} − {compared}" for variant, compared in planned)
             count = len(planned)
-            notes.append(_PLANNED_NOTE.format(split=self._split, count=count, pairs=pairs))
+            notes.append(_PLANNED_NOTE.format(split=self._last_split, count=count, pairs=pairs))
         return notes
 
     def notes(self) -> List[str]:
@@ -179,7 +179,7 @@ class TaskScores:
             "epochs and minutes: means, of training and validation; peak GB: the largest at the start of an "
             "epoch, on Linux no less than the peak of the program that started the run."
         )
-        scores = self.trained.scores[self._field]
+        scores = self.trained.scores[self._splits[self._last_split]]
         unlearned = [", ".join(map(str, key)) for key in scores.index[scores == 0.0]]
         warning = f"Score 0, nothing was learned: {'; '.join(unlearned)} (variant, seed)."
         return [note, *([warning] if unlearned else []), *self.trained.notes()]
