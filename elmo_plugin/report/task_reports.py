@@ -228,7 +228,7 @@ def compare_vectors(options: VectorsOptions) -> Optional[Report]:
     """Train a config with other vectors of words; return nothing after a dry run."""
     experiment = TaskExperiment.with_elmo(options)
     words = options.word_vectors
-    bilms = options.bilms or [experiment.bilm or ""]
+    bilms: Sequence[Optional[str]] = options.bilms or [experiment.bilm]
     none = Variant("no vectors", placement="none", word_vectors=NO_WORD_VECTORS)
     of_words = (
         [Variant(f"word vectors {_name(words)}", "none", word_vectors=words)] if words else []
@@ -238,7 +238,7 @@ def compare_vectors(options: VectorsOptions) -> Optional[Report]:
         for file in options.wide_vectors
     ]
     of_bilms = [
-        Variant(f"ELMo {_name(bilm)}".strip(), bilm=bilm or None, word_vectors=NO_WORD_VECTORS)
+        Variant(f"ELMo {_name(bilm)}" if bilm else "ELMo", bilm=bilm, word_vectors=NO_WORD_VECTORS)
         for bilm in bilms
     ]
     of_both = [
