@@ -78,6 +78,7 @@ adapted() {
     done
 }
 
+# With more biLMs than the first two tables of RESULTS.md, so that p is corrected for more comparisons. That page has their commands.
 tasks() {
     words="--word-vectors $vectors.txt" cased="--word-vectors ${vectors}_cased.txt"
     "$bin/python" scripts/random_bilm.py elmo_plugin/pretrained/elmo_mini/options.json "$runs/random/weights.hdf5" --seed 0
