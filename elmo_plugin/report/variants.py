@@ -256,7 +256,8 @@ class TaskExperiment(Experiment):
 
     def _counted_words(self, embeddings: Sequence[str]) -> List[str]:
         """Return the namespaces, of the words of these embedders, that are made of the words of the data."""
-        if "type" in (self.config.get("vocabulary") or {}):
+        vocabulary = self.config.get("vocabulary") or {}
+        if vocabulary.get("type", "from_instances") != "from_instances":
             return []
         reader = self.config["dataset_reader"]
         indexers = reader.get("reader", reader).get("token_indexers") or {}

@@ -141,6 +141,10 @@ class TestEveryTask:
         users = small(task, {"vocabulary": {"min_count": fives}})
         run = users.run_of(Variant("words", word_vectors=str(vectors)), seed=7)
         assert run.config["vocabulary"] == {"min_count": fives}
+        # The default type may be named.
+        named = {"vocabulary": {"type": "from_instances"}, "datasets_for_vocab_creation": None}
+        run = small(task, named).run_of(without, seed=7)
+        assert run.config["vocabulary"] == {"type": "from_instances", "min_count": {"tokens": 2}}
         # One that does not count words stays.
         overrides["vocabulary"] = {"type": "empty"}
         variants = (Variant("a", word_vectors=vector) for vector in (NO_WORD_VECTORS, str(vectors)))
