@@ -128,7 +128,8 @@ class BiLMStateCallback(TrainerCallback):
             perplexity = self._model.training_perplexity.get_metric(reset=True)
             metrics.update({f"training_{name}": value for name, value in perplexity.items()})
         num_batches = dist_reduce_sum(self._num_batches)
-        metrics["training_loss"] = dist_reduce_sum(self._loss_sum) / num_batches
+        if num_batches > 0:  # in some orders, very little text does not fill a batch
+            metrics["training_loss"] = dist_reduce_sum(self._loss_sum) / num_batches
         if is_primary:  # again, because the trainer has written its own
             dump_metrics(f"{self.serialization_dir}/metrics_epoch_{epoch}.json", metrics)
         self._loss_sum, self._num_batches = 0.0, 0

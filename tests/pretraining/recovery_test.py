@@ -219,6 +219,14 @@ def test_a_training_that_ended_early_is_not_continued(tmp_path: Path) -> None:
     assert_equal(final_state(folder), expected)
 
 
+def test_an_epoch_may_have_no_batch(tmp_path: Path) -> None:
+    """Two rows of five words: "b b b b", "a a a", "c" fill them in the order b, a, c, but not in a, b, c."""
+    callback, metrics = BiLMStateCallback(str(tmp_path)), {"training_loss": 0.0}  # the trainer's
+    callback.on_start(SimpleNamespace(model=build()))
+    callback.on_epoch(SimpleNamespace(), metrics, epoch=1)
+    assert json.loads((tmp_path / "metrics_epoch_1.json").read_text()) == {"training_loss": 0.0}
+
+
 class Killed(BaseException):
     """Nothing handles it, as in a process that is killed."""
 
