@@ -101,7 +101,7 @@ class Plan:
     text: PreparedText
     words_per_second: float
     epochs: int
-    batches: int  # of all epochs
+    updates: int  # of all epochs
     words: int  # predictions of all epochs in one direction
     hours: float  # about
 
@@ -110,7 +110,7 @@ class Plan:
         share = self.words / self.text.predictions
         number = f"{share:.1f}" if share >= 0.1 else f"{share:.1g}"
         times = "once" if self.epochs == 1 and share > 0.9 else f"{number} times"
-        updates = f"{self.words:,} words in {self.batches:,} updates"
+        updates = f"{self.words:,} words in {self.updates:,} updates"
         plan = f"the text {times}: {updates}, about {_time(self.hours)}"
         lines = {
             **self.text.lines(),
@@ -241,30 +241,29 @@ def make_plan(
 ) -> Plan:
     """Choose the number of updates, and set it, the schedule and the checkpoints in the config."""
     loader, trainer = config["data_loader"], config["trainer"]
-    accumulated = trainer.get("num_gradient_accumulation_steps") or 1
-    # Of an update: what AllenNLP's trainer accumulates is one batch here.
-    batch_words = loader["rows"] * loader["unroll_steps"] * accumulated
-    text_batches = epoch_batches = max(1, text.predictions // batch_words)
+    accumulated = trainer.get("num_gradient_accumulation_steps") or 1  # batches of an update
+    update_words = loader["rows"] * loader["unroll_steps"] * accumulated
+    text_updates = epoch_updates = max(1, text.predictions // update_words)
     if loader.get("batches_per_epoch") is not None:  # of the user's config
         # The last update of an epoch may have fewer.
-        epoch_batches = min(epoch_batches, math.ceil(loader["batches_per_epoch"] / accumulated))
-    batch_seconds = batch_words / words_per_second
+        epoch_updates = min(epoch_updates, math.ceil(loader["batches_per_epoch"] / accumulated))
+    update_seconds = update_words / words_per_second
     validation_seconds = (text.heldout_words + text.heldout_sentences) / words_per_second
     if settings.epochs is not None:
         epochs = settings.epochs
-        batches = epochs * epoch_batches
+        updates = epochs * epoch_updates
     else:
         seconds = settings.hours * 3600
         num_validations = min(MAX_VALIDATIONS, int(VALIDATION_SHARE * seconds / validation_seconds))
-        batches = int((seconds - num_validations * validation_seconds) / batch_seconds)
-        if batches > num_validations * epoch_batches:  # each epoch ends with a validation
-            batches = int(seconds / (batch_seconds + validation_seconds / epoch_batches))
-        batches = max(1, min(batches, settings.max_epochs * text_batches))
-        epochs = max(1, math.ceil(batches / epoch_batches - 0.1))
-        if batches < epochs * epoch_batches:
-            epoch_batches = batches // epochs
-            loader["batches_per_epoch"] = epoch_batches * accumulated
-        batches = epochs * epoch_batches
+        updates = int((seconds - num_validations * validation_seconds) / update_seconds)
+        if updates > num_validations * epoch_updates:  # each epoch ends with a validation
+            updates = int(seconds / (update_seconds + validation_seconds / epoch_updates))
+        updates = max(1, min(updates, settings.max_epochs * text_updates))
+        epochs = max(1, math.ceil(updates / epoch_updates - 0.1))
+        if updates < epochs * epoch_updates:
+            epoch_updates = updates // epochs
+            loader["batches_per_epoch"] = epoch_updates * accumulated
+        updates = epochs * epoch_updates
     trainer["num_epochs"] = epochs
     if settings.start is None and settings.size in ("mini", "small"):
         trainer["learning_rate_scheduler"] = {
@@ -272,24 +271,24 @@ def make_plan(
             # 104.4, and 102.3 where the rate fell to a half only (one seed each).
             "type": "polynomial_decay",
             "power": 0.5,
-            "warmup_steps": min(WARMUP_STEPS, batches // 10),
+            "warmup_steps": min(WARMUP_STEPS, updates // 10),
         }
     if settings.start is not None and not settings.has_softmax:
-        config["model"]["softmax_first"] = batches // 3
+        config["model"]["softmax_first"] = updates // 3  # an update has one batch
     trainer["checkpointer"]["save_every_num_batches"] = max(
-        1, int(SECONDS_BETWEEN_CHECKPOINTS / batch_seconds)
+        1, int(SECONDS_BETWEEN_CHECKPOINTS / update_seconds)
     )
-    train_seconds = batches * batch_seconds
+    train_seconds = updates * update_seconds
     num_validations = min(
         MAX_VALIDATIONS, int(VALIDATION_SHARE * train_seconds / validation_seconds)
     )
     if epochs < num_validations:
-        trainer["callbacks"][-1]["validation_interval"] = max(1, batches // num_validations)
+        trainer["callbacks"][-1]["validation_interval"] = max(1, updates // num_validations)
     else:
         num_validations = 0
     hours = (train_seconds + (epochs + num_validations) * validation_seconds) / 3600
-    words = batches * batch_words
-    return Plan(text, words_per_second, epochs, batches, words, hours)
+    words = updates * update_words
+    return Plan(text, words_per_second, epochs, updates, words, hours)
 
 
 def write_config(config: Dict[str, Any], path: Path, made_by: str) -> None:

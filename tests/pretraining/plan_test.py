@@ -74,9 +74,9 @@ def test_a_plan_takes_about_the_given_time_or_reads_the_text_as_often_as_helps(
     config, plan = planned(settings, text, words_per_second)
     loader = config["data_loader"]
     batch = loader["rows"] * loader["unroll_steps"]
-    assert plan.words == plan.batches * batch
+    assert plan.words == plan.updates * batch
     epoch = min(loader.get("batches_per_epoch", 10**9), text.predictions // batch)
-    assert plan.batches == epoch * plan.epochs == epoch * config["trainer"]["num_epochs"]
+    assert plan.updates == epoch * plan.epochs == epoch * config["trainer"]["num_epochs"]
     validation_seconds = (text.heldout_words + text.heldout_sentences) / words_per_second
     update_seconds = batch / words_per_second
     seconds, given_seconds = plan.hours * 3600, hours * 3600
@@ -101,7 +101,7 @@ def test_an_hour_on_a_usual_text() -> None:
     assert schedule == {"type": "polynomial_decay", "power": 0.5, "warmup_steps": 200}
     # Five minutes of 5,000 words a second.
     assert config["trainer"]["checkpointer"]["save_every_num_batches"] == 300 * 5000 // 2560
-    assert config["trainer"]["callbacks"][-1]["validation_interval"] == plan.batches // 10
+    assert config["trainer"]["callbacks"][-1]["validation_interval"] == plan.updates // 10
     lines = plan.lines(NEW)
     assert lines["plan"].startswith("the text 3.5 times: 17,489,920 words in 6,832 updates")
     assert lines["plan"].endswith("about 61 minutes")
@@ -126,7 +126,7 @@ def test_little_text_is_read_ten_times_in_small_batches_and_the_plan_says_so() -
 def test_a_part_of_much_text_is_read_in_little_time() -> None:
     config, plan = planned(replace(NEW, hours=0.1))
     assert plan.epochs == 1
-    assert config["data_loader"]["batches_per_epoch"] == plan.batches
+    assert config["data_loader"]["batches_per_epoch"] == plan.updates
     assert "the text 0.3 times" in plan.lines(NEW)["plan"]
 
 
@@ -148,7 +148,7 @@ def test_the_best_biLM_is_adapted_at_the_rate_of_its_config() -> None:
 
 def test_a_softmax_that_is_missing_is_trained_first() -> None:
     config, plan = planned(replace(ADAPTING, start="original", has_softmax=False))
-    assert config["model"]["softmax_first"] == plan.batches // 3
+    assert config["model"]["softmax_first"] == plan.updates // 3
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -163,7 +163,7 @@ def test_a_config_of_ones_own_keeps_its_rows_and_rates(tmp_path: Path) -> None:
     config, plan = planned_with(changes, tmp_path)
     assert config["data_loader"]["rows"] == 7
     assert config["trainer"]["learning_rate_scheduler"] is None
-    assert plan.words == plan.batches * 7 * 20
+    assert plan.words == plan.updates * 7 * 20
 
 
 @pytest.mark.parametrize("epochs", [2, None])
@@ -171,12 +171,12 @@ def test_epochs_of_a_config_of_ones_own_stay_short(epochs: Optional[int], tmp_pa
     changes = "data_loader+: { batches_per_epoch: 50 }"
     config, plan = planned_with(changes, tmp_path, replace(NEW, epochs=epochs))
     assert plan.epochs == config["trainer"]["num_epochs"]
-    assert plan.batches == config["data_loader"]["batches_per_epoch"] * plan.epochs
+    assert plan.updates == config["data_loader"]["batches_per_epoch"] * plan.epochs
     if epochs is not None:
-        assert (plan.epochs, plan.batches) == (2, 100)
+        assert (plan.epochs, plan.updates) == (2, 100)
     else:  # as many as there is time for, each with a validation
         assert plan.epochs > NEW.max_epochs
-        update_seconds = plan.words / plan.batches / plan.words_per_second
+        update_seconds = plan.words / plan.updates / plan.words_per_second
         assert abs(plan.hours - NEW.hours) * 3600 <= (plan.epochs + 0.1 * 50) * update_seconds
 
 
@@ -188,7 +188,7 @@ def test_an_update_of_a_config_of_ones_own_may_take_several_batches(tmp_path: Pa
     assert plan == single
     assert config["trainer"]["checkpointer"]["save_every_num_batches"] == 300 * 5000 // (4 * 2560)
     config, plan = planned_with(changes, tmp_path, replace(NEW, hours=0.1))
-    assert config["data_loader"]["batches_per_epoch"] == 4 * plan.batches
+    assert config["data_loader"]["batches_per_epoch"] == 4 * plan.updates
 
 
 @pytest.mark.parametrize("num_sentences, rows", [(60, 4), (1000, 16), (10_000, 128)])
@@ -203,7 +203,7 @@ def test_a_config_of_ones_own_can_leave_out_what_has_a_default(tmp_path: Path) -
     for checkpointer in ("'elmo_atomic'", "null"):
         changes = f"{loader}, trainer+: {{ checkpointer: {checkpointer} }}"
         config, plan = planned_with(changes, tmp_path)
-        assert plan.words == plan.batches * DEFAULT_ROWS * DEFAULT_UNROLL_STEPS
+        assert plan.words == plan.updates * DEFAULT_ROWS * DEFAULT_UNROLL_STEPS
         assert config["trainer"]["checkpointer"]["type"] == "elmo_atomic"
         assert config["trainer"]["checkpointer"]["save_every_num_batches"] > 0
 
@@ -224,7 +224,7 @@ def test_state_and_progress_are_written_once(
     callbacks: str, others: List[Any], tmp_path: Path
 ) -> None:
     config, plan = planned_with(f"trainer+: {{ callbacks: {callbacks} }}", tmp_path)
-    interval = plan.batches // 10
+    interval = plan.updates // 10
     progress = {"type": "elmo_progress", "validation_interval": interval}
     assert config["trainer"]["callbacks"] == [*others, progress]
 
