@@ -219,7 +219,7 @@ def _export(options: "PretrainOptions", output: Path, folder: Path, plan: Plan) 
         f"{output.resolve().name}: {kind}, trained by `elmo pretrain` on {plan.text.train_words:,} words.",
         "",
         *(f"- {label}: {value}" for label, value in plan.text.lines().items()),
-        f"- training: {record['words']:,} words read in {record['batches']:,} updates and "
+        f"- training: {record['words']:,} words read in {record['updates']:,} updates and "
         f"{record['seconds'] / 3600:.2f} hours",
     ]
     remove_partial_files(output)  # of an earlier call

@@ -60,14 +60,14 @@ class ProgressCallback(TrainerCallback):
     """
     Write records to `progress.jsonl` in the folder of the training, and the same to TensorBoard's files in
     `tensorboard`. A record has `words`, predictions in one direction since the start, with sentence ends (of
-    the first worker, if training is distributed);
-    `seconds` of training; `words_per_second` and `loss`, the mean negative log-likelihood of a word as
-    training computes it, since the previous record; and `perplexity`, the last one of the held-out text.
+    the first worker, if training is distributed); `updates` and `seconds` of training; `words_per_second` and
+    `loss`, the mean negative log-likelihood of a word as training computes it, since the previous record; and
+    `perplexity`, the last one of the held-out text.
 
     # Parameters
 
     validation_interval : `int`, optional
-        Number of batches between measurements of held-out perplexity, in addition to those at the end of each
+        Number of updates between measurements of held-out perplexity, in addition to those at the end of each
         epoch. It does not affect training.
     """
 
@@ -78,7 +78,7 @@ class ProgressCallback(TrainerCallback):
         self._state: Dict[str, Any] = {
             "words": 0,
             "seconds": 0.0,
-            "batches": 0,
+            "updates": 0,
             "perplexity": None,
         }
         self._start = 0.0  # of the clock, as if training had never been interrupted
@@ -126,14 +126,14 @@ class ProgressCallback(TrainerCallback):
             return
         inputs = [batch["forward_inputs"] for batch in batch_inputs]
         num_words = sum(int((words > 0).any(dim=2).sum()) for words in inputs)
-        self._state["batches"] += 1
+        self._state["updates"] += 1
         self._state["words"] += num_words
         self._num_words += num_words
         for words, output in zip(inputs, batch_outputs):
             # A mean over rows, to which the trainer has added the penalty of a regularizer.
             loss = output["loss"] - output.get("reg_loss", 0.0)
             self._loss_sum += loss.item() * len(words)
-        if self._interval is not None and self._state["batches"] % self._interval == 0:
+        if self._interval is not None and self._state["updates"] % self._interval == 0:
             self._write(is_primary)
             self._state["perplexity"] = _heldout_perplexity(trainer)
             self._write(is_primary)

@@ -272,7 +272,7 @@ def test_text_becomes_a_model(capsys: Any) -> None:
     card = Path("out/README.md").read_text()
     assert "license: cc0-1.0" in card
     record = last_progress(Path("out/training/run/progress.jsonl"))
-    assert f"{record['words']:,} words read in {record['batches']:,} updates" in card
+    assert f"{record['words']:,} words read in {record['updates']:,} updates" in card
     assert f"perplexity {perplexity:.4g}" in card
     # It is scored with its own softmax.
     main(["score", str(Path("out/training/text/heldout.txt")), "--model", "out"])

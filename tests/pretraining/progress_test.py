@@ -51,12 +51,12 @@ def records(folder: Path) -> List[Dict[str, Any]]:
 
 def test_records_have_the_words_loss_and_perplexity(uninterrupted: Path) -> None:
     found = records(uninterrupted)
-    batches = {record["batches"]: record for record in found}
-    assert sorted(batches) == list(range(1, found[-1]["batches"] + 1))
+    updates = {record["updates"]: record for record in found}
+    assert sorted(updates) == list(range(1, found[-1]["updates"] + 1))
     # 8 rows of 10 words.
-    assert all(record["words"] == 80 * number for number, record in batches.items())
+    assert all(record["words"] == 80 * number for number, record in updates.items())
     assert [record["seconds"] for record in found] == sorted(record["seconds"] for record in found)
-    assert all(batches[number]["perplexity"] is None for number in range(1, 5))
+    assert all(updates[number]["perplexity"] is None for number in range(1, 5))
     metrics = [
         json.loads((uninterrupted / f"metrics_epoch_{epoch}.json").read_text()) for epoch in (0, 1)
     ]
@@ -65,7 +65,7 @@ def test_records_have_the_words_loss_and_perplexity(uninterrupted: Path) -> None
     of_first_epoch = [
         record["loss"]
         for record in found
-        if "loss" in record and record["batches"] <= len(batches) // 2
+        if "loss" in record and record["updates"] <= len(updates) // 2
     ]
     assert_close(sum(of_first_epoch) / len(of_first_epoch), metrics[0]["training_loss"] / 10)
     assert last_progress(uninterrupted / PROGRESS_NAME) == found[-1]
@@ -128,7 +128,7 @@ def test_of_moving_averages_the_perplexity_is_the_one_at_the_end_of_an_epoch(
         **{"trainer.moving_average": {"type": "exponential", "decay": 0.9}},
     )
     *_, after_last_batch, after_epoch = records(tmp_path / "run")
-    assert after_last_batch["batches"] == after_epoch["batches"]
+    assert after_last_batch["updates"] == after_epoch["updates"]
     assert after_last_batch["perplexity"] == after_epoch["perplexity"]
 
 
