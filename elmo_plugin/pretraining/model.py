@@ -151,8 +151,7 @@ class BiLMTrainingModel(Model):
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self, exchanged)
         self._is_worker_set_up = False
         self.training_perplexity, self.evaluation_perplexity = BiLMPerplexity(), BiLMPerplexity()
-        # For training and for evaluation.
-        self._states = {is_training: CarriedStates() for is_training in (True, False)}
+        self._training_states, self._evaluation_states = CarriedStates(), CarriedStates()
 
     @classmethod
     def from_partial_objects(
@@ -312,7 +311,7 @@ class BiLMTrainingModel(Model):
         With `reset`, which all distributed workers must call, they are those of all workers together.
         """
         if reset:
-            self._states[False].reset()
+            self._evaluation_states.reset()
         return self._perplexity.get_metric(reset)
 
     @property
@@ -325,7 +324,7 @@ class BiLMTrainingModel(Model):
         from batch to batch, the number of batches and the sums of the perplexity; and a checksum of the words
         of the softmax.
         """
-        states = self._states[True].states
+        states = self._training_states.states
         return {
             "states": states and [(state.cpu(), cell.cpu()) for state, cell in states],
             "num_batches": self._num_training_batches,
@@ -342,7 +341,7 @@ class BiLMTrainingModel(Model):
             )
         self._num_training_batches = state["num_batches"]
         # On the CPU: the next batch moves them to its device.
-        self._states[True].states = state["states"]
+        self._training_states.states = state["states"]
         self.training_perplexity.sums = state["perplexity"]
 
     def _checksum_of_words(self) -> str:
@@ -383,7 +382,7 @@ class BiLMTrainingModel(Model):
         return self.bilm.character_encoder(distinct)[index]
 
     def _states_for(self, num_rows: int) -> CarriedStates:
-        states = self._states[self.training]
+        states = self._training_states if self.training else self._evaluation_states
         if states.num_rows != num_rows:
             states.reset()
         elif self.training and self.state_reset > 0:
