@@ -135,13 +135,9 @@ class BiLMReader(DatasetReader):
         fields: Dict[str, Field] = {}
         for direction in DIRECTIONS:
             marked = marked_sentence(tokens, direction)
-            fields[f"{direction}_inputs"] = TensorField(self.inputs([marked[:-1]])[0])
+            fields[f"{direction}_inputs"] = TensorField(batch_to_ids([marked[:-1]])[0])
             fields[f"{direction}_targets"] = TensorField(self.targets(marked[1:]))
         return Instance(fields)
-
-    def inputs(self, sentences: List[List[str]]) -> torch.Tensor:
-        """Return the character ids of sentences, `(len(sentences), longest sentence, 50)`."""
-        return batch_to_ids(sentences)
 
     def targets(self, words: List[str]) -> torch.Tensor:
         """Return the vocabulary's indices of words, `(len(words),)`."""

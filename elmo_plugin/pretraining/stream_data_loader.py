@@ -13,6 +13,7 @@ from allennlp.data import DataLoader, DatasetReader, Instance, Vocabulary
 from allennlp.nn.util import move_to_device
 from torch.nn.utils.rnn import pad_sequence
 
+from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.embedding.sentences import SentenceSource
 from elmo_plugin.errors import ConfigurationError, check_positive
 from elmo_plugin.files.text import split_tokens
@@ -289,7 +290,7 @@ class StreamDataLoader(DataLoader):
     def _batch(self, windows: Sequence[Window]) -> Dict[str, Any]:
         batch: Dict[str, Any] = {"lengths": [len(words) for words in windows[0].inputs]}
         for direction, window in zip(DIRECTIONS, windows):
-            batch[f"{direction}_inputs"] = self._reader.inputs(window.inputs)
+            batch[f"{direction}_inputs"] = batch_to_ids(window.inputs)
             batch[f"{direction}_targets"] = pad_sequence(
                 [self._reader.targets(words) for words in window.targets], batch_first=True
             )
