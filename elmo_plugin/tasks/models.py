@@ -1,5 +1,6 @@
 """Base classes of models that classify texts or tag tokens, and attention."""
 
+import logging
 from typing import Any, Dict, List, Optional, Tuple
 
 from allennlp.data import Vocabulary
@@ -9,9 +10,11 @@ from allennlp.training.metrics import CategoricalAccuracy, FBetaMeasure
 from torch import BoolTensor, Tensor
 from torch.nn.functional import cross_entropy
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.tasks.metrics import Counts, SpanF1
 from elmo_plugin.tasks.tags import split_tag, tags_to_spans
+
+logger = logging.getLogger(__name__)
 
 # Names of the metrics, ours and AllenNLP's.
 _CLASS_METRICS = {"precision": "precision", "recall": "recall", "f1": "fscore"}
@@ -175,17 +178,28 @@ class Tagger(Model):
                 f"the {scheme} scheme. Give the model tags of this scheme."
             )
 
-    def _known_tags(self, tags: Tensor) -> Tensor:
+    def _known_tags(self, tags: Tensor, metadata: Optional[List[Dict[str, Any]]]) -> Tensor:
         """
-        Return ids of gold tags with `O` in place of tags that the vocabulary lacks, see `TagField`. Raise
-        `ConfigurationError` in training: the model would learn that they are outside of spans.
+        Return ids of gold tags with `O` in place of those that the model has not learned, see `TagField`. A
+        warning names each one. Raise `ConfigurationError` in training: the model would learn that they are
+        outside of spans.
         """
         is_known = tags < len(self.tags)
-        if self.training and not is_known.all():
+        if is_known.all():
+            return tags
+        gold_tags = {tag for sentence in metadata or [] for tag in sentence.get("gold_tags") or []}
+        for tag in sorted(gold_tags.difference(self.tags)):
+            warn_once(
+                logger,
+                f"found tag '{tag}', expected one of those that the model learns: "
+                f"{', '.join(sorted(self.tags))}. Its spans count as missed. Correct the tag, or train "
+                "on data that has it.",
+            )
+        if self.training:
             raise ConfigurationError(
-                "The training data have tags that the vocabulary lacks (warnings name them). Correct them, "
-                "or leave `vocabulary` out of the config, so that it is made of these data. A model from "
-                "an archive keeps its tags: for others, train a new one."
+                "The training data have tags that the model does not have (warnings name them). Correct "
+                "them, or leave `vocabulary` out of the config, so that it is made of these data. A model "
+                "from an archive keeps its tags: for others, train a new one."
             )
         return tags.where(is_known, self._outside)
 

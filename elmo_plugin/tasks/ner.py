@@ -82,7 +82,6 @@ class NerReader(TaskReader):
         tokens: List[Token],
         tags: Optional[List[str]] = None,
         unmarked: Sequence[str] = (),
-        place: Optional[SentencePlace] = None,
     ) -> Instance:
         """
         Make an instance. The scheme of `tags` is BIOUL. `unmarked` are the classes that they do not mark.
@@ -96,7 +95,7 @@ class NerReader(TaskReader):
         }
         fields: Dict[str, Field] = {"tokens": text_field, "metadata": MetadataField(metadata)}
         if tags is not None:
-            fields["tags"] = TagField(tags, text_field, place)
+            fields["tags"] = TagField(tags, text_field)
         return Instance(fields)
 
     def _records(self, file_path: FileName) -> Iterator[Tuple[str, _Record]]:
@@ -126,7 +125,7 @@ class NerReader(TaskReader):
                 )
         label_tags = spans_to_tags(spans, len(tags), "BIOUL")
         tokens = [Token(word) for word in words]
-        yield self.text_to_instance(tokens, label_tags, unmarked, sentence.place)
+        yield self.text_to_instance(tokens, label_tags, unmarked)
 
 
 def _check_first_column(sentence: ConllSentence) -> None:
@@ -254,7 +253,7 @@ class NerTagger(Tagger):
         logits = self.tag_projection(self.dropout(encoded.contextualized))
         output = self._output(logits, mask, metadata)
         if tags is not None:
-            tags = self._known_tags(tags)
+            tags = self._known_tags(tags, metadata)
             unmarked = self._unmarked_tags(metadata or [])
             # Both return the sum over the batch.
             if unmarked is None:

@@ -1,6 +1,5 @@
 """Tags of tokens: the schemes IOB1, BIO and BIOUL, and the field of gold tags."""
 
-import logging
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from allennlp.data import Vocabulary
@@ -11,15 +10,9 @@ from allennlp.data.dataset_readers.dataset_utils.span_utils import (
     iob1_tags_to_spans,
 )
 from allennlp.data.fields import SequenceLabelField
-from allennlp.data.fields.sequence_field import SequenceField
 from allennlp.modules.conditional_random_field.conditional_random_field import (
     is_transition_allowed,
 )
-
-from elmo_plugin.errors import warn_once
-from elmo_plugin.tasks.conll import SentencePlace
-
-logger = logging.getLogger(__name__)
 
 # The rules of each scheme, for error messages.
 SCHEME_RULES: Dict[str, str] = {
@@ -94,27 +87,9 @@ def spans_to_tags(spans: Iterable[Span], num_tokens: int, scheme: str) -> List[s
 class TagField(SequenceLabelField):
     """
     A `SequenceLabelField` for data with tags that the model has not learned. Such a tag has the id after
-    those of the vocabulary, and a warning names it and its file. `Tagger` counts its spans as missed.
+    those of the vocabulary. `Tagger` counts its spans as missed.
     """
-
-    __slots__ = ["place"]
-
-    def __init__(
-        self, tags: List[str], tokens: SequenceField, place: Optional[SentencePlace] = None
-    ) -> None:
-        super().__init__(tags, tokens)
-        self.place = place
 
     def index(self, vocab: Vocabulary) -> None:
         known_tags = vocab.get_token_to_index_vocabulary("labels")
-        for tag in self.labels:
-            if tag not in known_tags:
-                place = self.place.file_path if self.place else "text_to_instance"
-                warn_once(
-                    logger,
-                    f"{place}: found tag '{tag}', expected one of those that the model learns: "
-                    f"{', '.join(sorted(known_tags))}. Its spans count as missed. Correct the tag, or train "
-                    "on data that has it.",
-                )
-        ids = [known_tags.get(tag, len(known_tags)) for tag in self.labels]
-        self._indexed_labels = ids  # type: ignore[misc]  # of the base class
+        self._indexed_labels = [known_tags.get(tag, len(known_tags)) for tag in self.labels]

@@ -206,7 +206,11 @@ def test_metrics_count_exact_spans_but_of_classes_that_a_file_does_not_mark():
         model(**as_tensors(instances[:1], vocab))
 
 
-def test_a_class_that_the_model_has_not_learned_is_missed_and_cannot_be_trained():
+@pytest.mark.parametrize("is_in_vocabulary", [False, True])
+def test_a_class_that_the_model_has_not_learned_is_missed_and_cannot_be_trained(
+    is_in_vocabulary, caplog
+):
+    """In the vocabulary it is if a model `from_archive` got those of new data."""
     instances, vocab = read_tiny("ner")
     # As known tags; here the first is also of a span that the model knows but for its length.
     tags = ["B-PER", "I-PER", "L-PER", "O", "U-EVENT", "O"]
@@ -214,6 +218,9 @@ def test_a_class_that_the_model_has_not_learned_is_missed_and_cannot_be_trained(
     instance = NerReader().text_to_instance(instances[0]["tokens"].tokens, tags)
     instance["tokens"].token_indexers = instances[0]["tokens"].token_indexers
     model = build_tiny("ner", vocab).eval()
+    if is_in_vocabulary:
+        for tag in ("I-PER", "U-EVENT"):
+            vocab.add_token_to_namespace(tag, "labels")
     outside = [model.tags.index("O")] * len(tags)
     known = [model.tags.index("B-PER"), outside[0], model.tags.index("L-PER"), *outside[3:]]
     batch = as_tensors([instance], vocab)
@@ -225,8 +232,15 @@ def test_a_class_that_the_model_has_not_learned_is_missed_and_cannot_be_trained(
     model._best_tags = lambda logits, mask: [outside]
     model.get_metrics(reset=True)
     model(**batch)
+    messages = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "elmo_plugin.tasks.models"
+    ]
+    found = [message.partition(", expected one of")[0] for message in messages]
+    assert found == ["found tag 'I-PER'", "found tag 'U-EVENT'"]
     assert model._span_f1.counts() == [(0, 0, 0, 2)]
-    with pytest.raises(ConfigurationError, match="training data have tags that the vocabulary"):
+    with pytest.raises(ConfigurationError, match="training data have tags that the model does"):
         model.train()(**batch)
 
 

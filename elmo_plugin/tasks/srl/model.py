@@ -128,7 +128,7 @@ class SrlTagger(Tagger):
                     self._predicate_f1(*map(_places, masks))
                 finder_loss = sequence_cross_entropy_with_logits(found, predicates, is_counted)
         if tags is not None:
-            tags = self._known_tags(tags)
+            tags = self._known_tags(tags, metadata)
             output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask) + finder_loss
             if "tags" in output:
                 sentences = zip(output["tags"], tags.tolist(), metadata or [{}] * len(tags))

@@ -18,7 +18,6 @@ from elmo_plugin.tasks.conll import (
     FIRST_ARGUMENTS,
     Conll2012Sentence,
     ConllSentence,
-    SentencePlace,
     read_conll_2012,
 )
 from elmo_plugin.tasks.predicting import SentencePredictor, bracketed, described_span
@@ -171,7 +170,6 @@ class SrlReader(TaskReader):
         tokens: List[Token],
         predicate_index: Optional[int] = None,
         tags: Optional[List[str]] = None,
-        place: Optional[SentencePlace] = None,
         predicates: Optional[List[int]] = None,
     ) -> Instance:
         """
@@ -195,7 +193,7 @@ class SrlReader(TaskReader):
             "metadata": MetadataField(metadata),
         }
         if tags is not None:
-            fields["tags"] = TagField(tags, text_field, place)
+            fields["tags"] = TagField(tags, text_field)
         if predicates is not None:
             fields["predicates"] = SequenceLabelField(predicates, text_field, "predicates_labels")
         return Instance(fields)
@@ -221,7 +219,7 @@ class SrlReader(TaskReader):
                 raise column.fault(index, problem)
             counts.update(column.oddities)
             tags = spans_to_tags(column.spans, len(tokens), "BIO")
-            yield self.text_to_instance(tokens, index, tags, sentence.place, predicates)
+            yield self.text_to_instance(tokens, index, tags, predicates)
             predicates = [-1] * len(tokens)
         if not columns and self._with_all_sentences:
             tags = ["O"] * len(tokens)
