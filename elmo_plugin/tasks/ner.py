@@ -254,35 +254,26 @@ class NerTagger(Tagger):
         output = self._output(logits, mask, metadata)
         if tags is not None:
             tags = self._known_tags(tags, metadata)
-            unmarked = self._unmarked_tags(metadata or [])
+            allowed = self._allowed_tags(tags, metadata or [])
             # Both return the sum over the batch.
-            if unmarked is None:
+            if allowed is None:
                 log_likelihood = self.crf(logits, tags, mask)
             else:
-                is_outside = (tags == self._outside).unsqueeze(-1)  # (batch_size, timesteps, 1)
-                allowed = one_hot(tags, len(self.tags)).bool()
-                allowed |= is_outside & unmarked.to(tags.device).unsqueeze(1)
                 log_likelihood = self.crf.partial_log_likelihood(logits, allowed, mask)
             output["loss"] = -log_likelihood / logits.size(0)
             if "tags" in output:
-                best_tags = output["tags"]
-                if unmarked is not None:
-                    best_tags = map(self._without, best_tags, unmarked.tolist())
-                for sentence in zip(best_tags, tags.tolist(), metadata or [{}] * len(tags)):
+                for sentence in zip(output["tags"], tags.tolist(), metadata or [{}] * len(tags)):
                     self._measure(*sentence)
         return output
 
     def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
         return [tags for tags, _ in self.crf.viterbi_tags(logits, mask)]
 
-    def _without(self, tag_ids: List[int], unmarked: List[bool]) -> List[int]:
-        """Replace unmarked tags by `O`."""
-        return [self._outside if unmarked[tag_id] else tag_id for tag_id in tag_ids]
-
-    def _unmarked_tags(self, metadata: List[Dict[str, Any]]) -> Optional[Tensor]:
+    def _allowed_tags(self, tags: Tensor, metadata: List[Dict[str, Any]]) -> Optional[Tensor]:
         """
-        Return which tags are of classes that the file of a sentence does not mark, `(batch_size, num_tags)`;
-        `None` if all are marked. Raise `ConfigurationError` for a class that the model does not learn.
+        Return which tags each token may have, `(batch_size, timesteps, num_tags)`: its gold tag, and if
+        that is `O`, those of classes that the file of its sentence does not mark; `None` if all are marked.
+        Raise `ConfigurationError` for a class that the model does not learn.
         """
         unmarked = [sentence.get("unmarked", ()) for sentence in metadata]
         if not any(unmarked):
@@ -293,7 +284,20 @@ class NerTagger(Tagger):
                     f"dataset_reader.unmarked has the class '{name}', expected one that the model learns: "
                     f"{', '.join(sorted({*self._classes} - {''}))}. Correct it."
                 )
-        return torch.tensor([[name in names for name in self._classes] for names in unmarked])
+        # (batch_size, num_tags)
+        is_unmarked = torch.tensor(
+            [[name in names for name in self._classes] for names in unmarked], device=tags.device
+        )
+        is_outside = (tags == self._outside).unsqueeze(-1)  # (batch_size, timesteps, 1)
+        return one_hot(tags, len(self.tags)).bool() | (is_outside & is_unmarked.unsqueeze(1))
+
+    def _measure(self, tag_ids: List[int], gold_ids: List[int], sentence: Dict[str, Any]) -> None:
+        """Leave out predicted entities of classes that the file of the sentence does not mark."""
+        unmarked = sentence.get("unmarked", ())
+        marked_ids = [
+            self._outside if self._classes[tag_id] in unmarked else tag_id for tag_id in tag_ids
+        ]
+        super()._measure(marked_ids, gold_ids, sentence)
 
 
 @Predictor.register("elmo_ner")
