@@ -47,8 +47,8 @@ class NerReader(TaskReader):
     `TOKEN POS CHUNK TAG` as in CoNLL-2003, `TOKEN TAG`, or any other number of columns.
 
     Every sentence is an instance with the fields `tokens`, `tags` and `metadata` (`words`;
-    `character_offsets`, one `(start, end)` per token, or `None`; and `unmarked`, the classes that its file
-    does not mark).
+    `character_offsets`, one `(start, end)` per token, or `None`; `unmarked`, the classes that its file does
+    not mark; and `gold_tags`, the names of `tags`, which the vocabulary need not have).
 
     # Parameters
 

@@ -142,8 +142,9 @@ class SrlReader(TaskReader):
     Each predicate of each sentence is an instance with the fields `tokens`, `predicate_indicator` (1 at the
     predicate's word, 0 elsewhere), `tags` (BIO), `predicates` (1 at each predicate of the sentence; -1
     everywhere in all but its first instance, so that it counts once) and `metadata` (`words`,
-    `character_offsets` and `predicate_index`). Sentences without a predicate are left out and counted. So are
-    argument columns without a `V`, whose predicate is unknown: the score does not include them.
+    `character_offsets`, `predicate_index` and `gold_tags`, the names of `tags`). Sentences without a
+    predicate are left out and counted. So are argument columns without a `V`, whose predicate is unknown:
+    the score does not include them.
 
     Unusual columns are read, and counted at the end of the file. Of nested spans the outer one is kept; but
     the predicate always is, and spans around it are left out. Of several spans `V` the first one with a lemma
