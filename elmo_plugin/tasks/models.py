@@ -123,7 +123,7 @@ class Tagger(Model):
     def __init__(self, vocab: Vocabulary, **kwargs: Any) -> None:
         super().__init__(vocab, **kwargs)
         self.tags = labels_of(vocab)
-        self._check_tags()
+        self._check_vocabulary()
         # The class of each tag; "" for O.
         self._classes = [tag.partition("-")[2] for tag in self.tags]
         self._outside = self.tags.index("O")
@@ -166,7 +166,7 @@ class Tagger(Model):
             output["tags"] = self._best_tags(logits, mask)
         return output
 
-    def _check_tags(self) -> None:
+    def _check_vocabulary(self) -> None:
         """Raise `ConfigurationError` if decoding would fail, or give wrong results, for want of tags."""
         scheme = self.label_scheme
         implied = {_IMPLIED_PREFIXES[scheme].get(tag[0], tag[0]) + tag[1:] for tag in self.tags}
