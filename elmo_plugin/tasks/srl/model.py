@@ -1,7 +1,7 @@
 """Label the arguments of a predicate."""
 
 from itertools import compress
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from allennlp.data import TextFieldTensors, Vocabulary
@@ -100,8 +100,8 @@ class SrlTagger(Tagger):
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
         """
-        Label sentences, once for each predicate, and return `Tagger._output`; `loss`, if gold tags are given;
-        and `predicate_probabilities`, if the model finds predicates.
+        Label sentences, once for each predicate, and return `Tagger._output`; `loss`, if gold labels are
+        given; and `predicate_probabilities`, if the model finds predicates.
 
         All are `(batch_size, timesteps)`: `predicate_indicator`, 1 at the predicate's word, 0 elsewhere; the
         ids of gold `tags`; and `predicates`, 1 at all predicates of the sentence in the first instance of
@@ -113,28 +113,27 @@ class SrlTagger(Tagger):
         # (batch_size, timesteps, num_tags); float32 under autocast too
         logits = self.tag_projection(encoded.contextualized).float()
         output = self._output(logits, mask, metadata)
-        finder_loss: Union[float, Tensor] = 0.0
-        if self.predicate_finder is not None:
-            # (batch_size, timesteps, 2)
-            embedded = encoded.embedded[:, :, : -self.text_encoder.feature_dim]
-            found = self.predicate_finder(embedded).float()
-            output["predicate_probabilities"] = found.softmax(dim=-1)[:, :, 1]
-            if predicates is not None:
-                is_counted = mask & (predicates >= 0)
-                predicates = predicates.clamp(min=0)
-                if not self.training:
-                    is_found = found.argmax(dim=-1) == 1
-                    masks = (is_found & is_counted, (predicates == 1) & is_counted)
-                    self._predicate_f1(*map(_places, masks))
-                finder_loss = sequence_cross_entropy_with_logits(found, predicates, is_counted)
         if tags is not None:
             tags = self._known_tags(tags, metadata)
-            output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask) + finder_loss
+            output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask)
             if "tags" in output:
                 sentences = zip(output["tags"], tags.tolist(), metadata or [{}] * len(tags))
                 # Sentences without a predicate, which the finder needs, have no arguments to be found.
                 for sentence in compress(sentences, predicate_indicator.any(dim=1).tolist()):
                     self._measure(*sentence)
+        if self.predicate_finder is not None:
+            embedded = encoded.embedded[:, :, : -self.text_encoder.feature_dim]
+            found = self.predicate_finder(embedded).float()  # (batch_size, timesteps, 2)
+            output["predicate_probabilities"] = found.softmax(dim=-1)[:, :, 1]
+            if predicates is not None:
+                is_counted = mask & (predicates >= 0)
+                predicates = predicates.clamp(min=0)
+                finder_loss = sequence_cross_entropy_with_logits(found, predicates, is_counted)
+                output["loss"] = output.get("loss", 0.0) + finder_loss
+                if not self.training:
+                    is_found = found.argmax(dim=-1) == 1
+                    masks = (is_found & is_counted, (predicates == 1) & is_counted)
+                    self._predicate_f1(*map(_places, masks))
         return output
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
