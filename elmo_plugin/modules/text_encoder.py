@@ -18,7 +18,7 @@ from torch import BoolTensor, Tensor
 from elmo_plugin.errors import ConfigurationError, check_choice, is_probability
 from elmo_plugin.modules.elmo import Elmo, check_left_out
 
-PLACES_OF = {
+PLACES_OF: Dict[str, Tuple[str, ...]] = {
     "none": (),
     "input": ("input",),
     "output": ("output",),
@@ -70,7 +70,7 @@ class PlacedElmo(torch.nn.Module, FromParams):
     ) -> None:
         super().__init__()
         check_choice("elmo.placement", placement, PLACES_OF)
-        self.places: Tuple[str, ...] = PLACES_OF[placement]
+        self.places = PLACES_OF[placement]
         self.dropout = _dropout_by_place(dropout)
         self.indexer = indexer
         self.elmo: Optional[Elmo] = None
@@ -294,8 +294,9 @@ class EncoderStack(Seq2SeqEncoder):
         given_name = "input of elmo_stack"
         for index, encoder in enumerate(encoders):
             name = f"elmo_stack.encoders[{index}]"
-            self._stack.append(built(encoder, input_size, given_name, name))
-            input_size, given_name = self.get_output_dim(), f"output of {name}"
+            part = built(encoder, input_size, given_name, name)
+            self._stack.append(part)
+            input_size, given_name = part.get_output_dim(), f"output of {name}"
         self.dropout = InputVariationalDropout(dropout)
 
     @property
@@ -335,9 +336,9 @@ class StackedFeedForward(FeedForwardEncoder):
 
 
 def _dropout_by_place(dropout: Union[float, Dict[str, float]]) -> Dict[str, float]:
-    places = {place for some in PLACES_OF.values() for place in some}
+    places = PLACES_OF["both"]
     by_place = dropout if isinstance(dropout, dict) else dict.fromkeys(places, dropout)
-    if set(by_place) != places or not all(map(is_probability, by_place.values())):
+    if set(by_place) != set(places) or not all(map(is_probability, by_place.values())):
         raise ConfigurationError(
             f"elmo.dropout is {dropout!r}, expected a number from 0 to 1, or one for each place, such as "
             '{"input": 0.0, "output": 0.5}.'
