@@ -220,7 +220,8 @@ def _num_seen(folder: Path) -> int:
     heldout = (folder / HELDOUT_NAME).read_bytes().splitlines(keepends=True)
     wanted = set(heldout)
     seen: Set[bytes] = set()
-    for path in folder.glob(TRAIN_PATTERN):
+    paths = list(folder.glob(TRAIN_PATTERN))
+    for path in progress_bar(paths, "comparing with held-out text", unit=" files", leave=False):
         with gzip.open(path) as sentences:
             seen.update(wanted.intersection(sentences))
     return sum(sentence in seen for sentence in heldout)
