@@ -68,21 +68,9 @@ PROGRAMS = [
     'import "planted"',
 ]
 NAMES = [
-    "../planted.json",
-    "../../../planted.hdf5",
-    "a/../../planted.pkl",
-    "..\\..\\planted.json",
-    "C:\\planted.json",
-    "folder/",
-    "./options.json",
-    "config.json",
-    "config.json/x.json",
-    "weights.th",
-    ".json",
-    "a" * 300 + ".json",
-    "é\u202e.json",
-    "a\x00.json",
-    "-rf.json",
+    *("../planted.json", "../../../planted.hdf5", "a/../../planted.pkl", "..\\..\\planted.json"),
+    *("C:\\planted.json", "folder/", "./options.json", "config.json", "config.json/x.json"),
+    *("weights.th", ".json", "a" * 300 + ".json", "é\u202e.json", "a\x00.json", "-rf.json"),
 ]
 
 

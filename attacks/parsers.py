@@ -18,12 +18,7 @@ import h5py
 import numpy
 
 from attacks import FIXTURES
-from attacks.mutations import (
-    mutated_bytes,
-    mutated_json,
-    odd_lines,
-    odd_word,
-)
+from attacks.mutations import mutated_bytes, mutated_json, odd_lines, odd_word
 from attacks.trials import Attack, Trial, check
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions

@@ -253,19 +253,9 @@ class _NotRun:
 
 def _words_of_commands() -> List[str]:
     """Return the options of all commands, and values of all kinds."""
-    words = ["x", "-", "--", "0", "1", "-1", "1.5", "nan", "inf", "9" * 30, "{}", '{"a": 1}', "[1]"]
-    words += [
-        "--no-such",
-        "-h",
-        "--help",
-        "=",
-        "--model=",
-        "--seed=x",
-        "a=b",
-        ".",
-        "/dev/null",
-        "é",
-    ]
+    words = ["x", "é", "-", "--", "0", "1", "-1", "1.5", "nan", "inf", "9" * 30]
+    words += ["{}", '{"a": 1}', "[1]"]
+    words += ["--no-such", "-h", "--help", "=", "--model=", "--seed=x", "a=b", ".", "/dev/null"]
     for name in command_line.COMMANDS:
         parser = command_line.LazyParser(prog="elmo")
         command_line.declare_command(name, parser)

@@ -56,18 +56,7 @@ class DisagreementError(Exception):
 
 
 def main(argv: Optional[List[str]] = None) -> None:
-    names = (
-        "text",
-        "bilm",
-        "cases",
-        "precisions",
-        "kernel",
-        "device",
-        "threads",
-        "rounds",
-        "seconds",
-    )
-    run_benchmark(__doc__, names, tables, argv)
+    run_benchmark(__doc__, list(OPTIONS), tables, argv)
 
 
 def tables(settings: argparse.Namespace) -> Iterator[Table]:
