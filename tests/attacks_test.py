@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from attacks.trials import Attack, as_table, generator, run_attack
 from elmo_plugin.bilm.processor import CAPABILITY_VARIABLE, processor_features
+from tests.conftest import REPOSITORY, run_program
 
 
 def prepare_numbers(folder: Path) -> Callable[[Random], None]:
@@ -115,13 +115,6 @@ def test_a_preparation_that_fails_is_a_failure() -> None:
 def test_sanitizers_find_nothing(sanitizer: str) -> None:
     # `make sanitize` takes all vector units, and more attacks.
     command = [sys.executable, "-m", "attacks.sanitizers", sanitizer, "--attacks", "layers"]
-    run = subprocess.run(
-        [*command, "--trials", "20"],
-        env={**os.environ, CAPABILITY_VARIABLE: "avx2"},
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = run_program(*command, "--trials", 20, cwd=REPOSITORY, **{CAPABILITY_VARIABLE: "avx2"})
     assert run.returncode == 0, run.stdout + run.stderr
     assert "layers: 20 trials passed" in run.stdout

@@ -6,6 +6,7 @@ import importlib.util
 import multiprocessing
 import os
 import resource
+import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
@@ -186,6 +187,20 @@ def allennlp_elmo(files: BiLMFiles, *args: Any, stateful: bool = False, **kwargs
     elmo = of_allennlp("modules.elmo.Elmo")(*files, *args, **kwargs)
     elmo._elmo_lstm._elmo_lstm.stateful = stateful
     return elmo
+
+
+def run_program(
+    *words: object, cwd: Union[str, Path, None] = None, **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run a program until it ends, with these variables added to the environment. Keep what it prints."""
+    return subprocess.run(
+        list(map(str, words)),
+        cwd=cwd,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """The language model, ELMo, the embedder and their commands run without AllenNLP."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.conftest import run_program
 
 # As in an environment that lacks AllenNLP.
 WITHOUT_ALLENNLP = """
@@ -55,13 +56,7 @@ assert not any(name.startswith("allennlp.") for name in sys.modules)
 
 
 def test_the_core_runs_without_allennlp(tmp_path: Path) -> None:
-    process = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WITHOUT_ALLENNLP],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    process = run_program(sys.executable, "-W", "ignore", "-c", WITHOUT_ALLENNLP, cwd=tmp_path)
     assert process.returncode == 0, process.stderr
     assert "out.hdf5: 2 sentences, 7 tokens" in process.stdout
     assert "play: 3 occurrences" in process.stdout

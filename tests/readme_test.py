@@ -2,14 +2,13 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Dict
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, run_program
 from tests.markdown_blocks import code_blocks
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -32,13 +31,7 @@ def test_the_console_shows_what_the_commands_print(tmp_path: Path) -> None:
     (console,) = code_blocks(README, "console")
     commands = re.findall(r"^\$ (.+)$", console.text, re.MULTILINE)
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    result = subprocess.run(
-        ["bash", "-euc", "\n".join(commands)],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-    )
+    result = run_program("bash", "-euc", "\n".join(commands), cwd=tmp_path, PATH=path)
     assert result.returncode == 0, result.stderr
     shown = "".join(re.findall(r"^(?!\$ ).*\n", console.text, re.MULTILINE))
     assert result.stdout == shown

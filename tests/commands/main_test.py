@@ -22,6 +22,7 @@ from elmo_plugin.commands import report as report_command
 from elmo_plugin.commands.main import COMMANDS, LazyParser, main
 from elmo_plugin.commands.report import REPORTS
 from elmo_plugin.errors import ConfigurationError
+from tests.conftest import run_program
 
 LINES = ["a b", "c"]  # of `in.txt`
 MODEL = ("--model", "elmo_mini")
@@ -89,7 +90,7 @@ for words in ([], *([name] for name in {WITHOUT_TORCH})):
 main(["models"])
 print({{"torch", "allennlp"}} & set(sys.modules))
 """
-        process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        process = run_program(sys.executable, "-c", program)
         assert process.stdout.splitlines()[-1] == "set()", process.stderr
 
 
@@ -356,12 +357,7 @@ class TestErrors:
         assert capsys.readouterr().out == ""
 
     def test_a_reader_that_ends_early_is_no_error(self) -> None:
-        process = subprocess.run(
-            f"{sys.executable} -m elmo_plugin models | true",
-            shell=True,
-            capture_output=True,
-            text=True,
-        )
+        process = run_program("sh", "-c", f"{sys.executable} -m elmo_plugin models | true")
         assert process.stderr == ""
 
     @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

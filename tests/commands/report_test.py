@@ -1,10 +1,8 @@
 """`elmo report` as users call it."""
 
 import json
-import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Callable, List
@@ -12,6 +10,7 @@ from typing import Any, Callable, List
 import pytest
 
 from elmo_plugin.commands.main import main
+from tests.conftest import run_program
 from tests.report.conftest import REPOSITORY, FakeTraining, options, read_table, training
 
 __all__ = ["options", "training"]  # fixtures
@@ -45,13 +44,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(str(TINY / "experiment_elmo.jsonnet"), "-s", "results", "--seeds", "5"),
         *("--shares", "0.5", "--jobs", "2", "--overrides", overrides),
     ]
-    result = subprocess.run(
-        [sys.executable, *command[1:]],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
+    result = run_program(sys.executable, *command[1:], cwd=folder, OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stderr
     recorded = shlex.split(
         read_table(folder / "results" / "sample-efficiency-ner.json").settings["command"]

@@ -1,7 +1,6 @@
 import importlib.metadata
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Callable, Dict
@@ -15,6 +14,7 @@ from elmo_plugin.compat.environment import (
     REQUIREMENTS,
     check_environment,
 )
+from tests.conftest import run_program
 
 PROJECT_ROOT = Path(__file__).parents[2]
 
@@ -113,12 +113,7 @@ def test_without_packaging_the_error_has_the_command_that_installs_all(
 def test_importing_the_plugin_says_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('no torchvision::nms')")
     python_path = os.pathsep.join([str(tmp_path), str(PROJECT_ROOT)])
-    result = subprocess.run(
-        [sys.executable, "-c", "import elmo_plugin.plugin"],
-        env={**os.environ, "PYTHONPATH": python_path},
-        capture_output=True,
-        text=True,
-    )
+    result = run_program(sys.executable, "-c", "import elmo_plugin.plugin", PYTHONPATH=python_path)
     assert result.returncode == 1
     assert "ImportError: elmo_plugin cannot run in this environment" in result.stderr
     assert "(no torchvision::nms), expected the build published with that torch." in result.stderr

@@ -1,7 +1,6 @@
 """Formats: the content of a part, and the output that is made from all parts."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Dict, List
@@ -21,6 +20,7 @@ from elmo_plugin.embedding.formats import (
 from elmo_plugin.embedding.sentences import Sentence
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName
+from tests.conftest import run_program
 
 SENTENCES = [
     Sentence(0, "The naïve 日本語 cat", ["The", "naïve", "日本語", "cat"]),
@@ -161,12 +161,7 @@ class TestHDF5:
 
     def test_the_process_lives_on_after_a_failed_write(self, tmp_path: Path) -> None:
         """In a separate process, since HDF5 crashes it if a plain file fails."""
-        result = subprocess.run(
-            [sys.executable, "-c", WRITE_ON_A_SMALL_DISK, str(tmp_path)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        result = run_program(sys.executable, "-c", WRITE_ON_A_SMALL_DISK, tmp_path)
         assert result.stdout.split() == ["27"] * 7, result.stderr
         assert result.returncode == 0 and "Exception ignored" not in result.stderr
 
