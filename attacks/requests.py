@@ -17,7 +17,7 @@ import sys
 import threading
 from pathlib import Path
 from random import Random
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import numpy
 import torch
@@ -27,7 +27,7 @@ from attacks import FIXTURES
 from attacks.archives import tiny_archives
 from attacks.canary import Canary
 from attacks.mutations import mutated_bytes, mutated_json, odd_word
-from attacks.trials import Attack, Trial, check
+from attacks.trials import Attack, Trial, check, megabytes
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.commands import report
 from elmo_plugin.serving.answers import EXAMPLE, ServedModel, WordsInContext
@@ -301,7 +301,7 @@ def soak(folder: Path) -> Trial:
         check("the vectors of a fresh process", all(map(numpy.array_equal, found, expected)))
         for _ in range(100):
             _ask(random, served)
-        sizes.append(_resident_bytes())
+        sizes.append(megabytes("VmRSS"))
         if len(sizes) > WARM_UP:
             growth = sizes[-1] / max(sizes[:WARM_UP])
             check(f"at most 5 % more memory, found {growth:.3f}", growth <= 1.05)
@@ -309,18 +309,12 @@ def soak(folder: Path) -> Trial:
     return trial
 
 
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-_PREPARE: List[Tuple[str, str, Callable[[Path], Trial]]] = [
-    ("server", "damaged and huge requests are refused, and harm no other", server),
-    (
+ATTACKS = [
+    Attack("server", "damaged and huge requests are refused, and harm no other", server),
+    Attack(
         "command_lines",
         "words of a command line are accepted, or one line says what is wrong",
         command_lines,
     ),
-    ("soak", "a process that runs on has the memory and the results of a fresh one", soak),
+    Attack("soak", "a process that runs on has the memory and the results of a fresh one", soak),
 ]
-ATTACKS = [Attack(name, promise, prepare) for name, promise, prepare in _PREPARE]

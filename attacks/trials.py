@@ -172,14 +172,14 @@ def _work(
     for number in numbers:
         current.value = number
         _end_after(attack.max_seconds)
-        before = _megabytes("VmRSS")
+        before = megabytes("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins at what is there now
         reason = ""
         try:
             trial(generator(seed, attack.name, number))
         except Exception:
             reason = traceback.format_exc(limit=-6)
-        growth = _megabytes("VmHWM") - before
+        growth = megabytes("VmHWM") - before
         if not reason and number > numbers.start and growth > attack.max_megabytes:
             reason = f"the trial needed {growth:,} MB more"
         if reason:
@@ -196,11 +196,10 @@ def _end_after(max_seconds: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, PATIENCE * max_seconds)
 
 
-def _megabytes(entry: str) -> int:
+def megabytes(entry: str) -> int:
+    """Return an entry of the status of this process, such as `VmRSS`, in MB."""
     status = Path("/proc/self/status").read_text()
-    return (
-        next(int(line.split()[1]) for line in status.splitlines() if line.startswith(entry)) // 1024
-    )
+    return int(status.partition(f"{entry}:")[2].split()[0]) // 1024
 
 
 def as_table(outcomes: List[Outcome]) -> str:
