@@ -85,9 +85,7 @@ def load(options_file: str, weight_file: str, precision: str, kernel: str) -> Di
     import gc
     import time
 
-    import h5py
-
-    from elmo_plugin import batch_to_ids
+    from elmo_plugin import BiLM, batch_to_ids
 
     sentence = batch_to_ids([["One", "sentence"]])
     frozen_bilm(SMALL_BILM, precision, kernel)(sentence)
@@ -104,22 +102,14 @@ def load(options_file: str, weight_file: str, precision: str, kernel: str) -> Di
     peak = memory_of_process("VmHWM") - libraries
     gc.collect()
     held = memory_of_process("VmRSS") - libraries
-    num_weights = 0
-
-    def count(name: str, item: Any) -> None:
-        nonlocal num_weights
-        is_loaded = isinstance(item, h5py.Dataset) and not name.startswith("softmax/")
-        num_weights += item.size if is_loaded else 0
-
-    with h5py.File(weight_file) as file:
-        file.visititems(count)
+    weights = BiLM.from_files(options_file, weight_file).parameters()
     return {
         "load": loaded - start,
         "first": ready - loaded,
         "libraries": libraries,
         "peak": peak,
         "held": held,
-        "num_weights": num_weights,
+        "num_weights": sum(weight.numel() for weight in weights),
     }
 
 
