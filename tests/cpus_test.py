@@ -9,7 +9,15 @@ import pytest
 from elmo_plugin import cpus
 
 SYSTEMD = "0::/user.slice/job.scope\n"
+JOB, SLICE = "user.slice/job.scope/cpu.max", "user.slice/cpu.max"
 CGROUPS_1 = "4:memory:/docker/1f\n3:cpuset:/docker/1f\n2:cpu,cpuacct:/docker/1f\n0::/\n"
+
+
+def of_version_1(quota: str, period: str, folder: str = "cpu") -> Dict[str, str]:
+    return {f"{folder}/cpu.cfs_quota_us": quota, f"{folder}/cpu.cfs_period_us": period}
+
+
+NO_QUOTA_1 = of_version_1("-1", "100000")
 
 
 @pytest.mark.parametrize(
@@ -20,39 +28,15 @@ CGROUPS_1 = "4:memory:/docker/1f\n3:cpuset:/docker/1f\n2:cpu,cpuacct:/docker/1f\
         ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
         ("0::/\n", {"cpu.max": "max 100000\n"}, math.inf),
         ("0::/\n", {}, math.inf),
-        (SYSTEMD, {"user.slice/job.scope/cpu.max": "50000 20000\n"}, 2.5),
-        (
-            SYSTEMD,
-            {
-                "user.slice/job.scope/cpu.max": "300000 100000",
-                "user.slice/cpu.max": "200000 100000",
-            },
-            2,
-        ),
-        (
-            SYSTEMD,
-            {"user.slice/job.scope/cpu.max": "max 100000", "user.slice/cpu.max": "200000 100000"},
-            2,
-        ),
+        (SYSTEMD, {JOB: "50000 20000\n"}, 2.5),
+        (SYSTEMD, {JOB: "300000 100000", SLICE: "200000 100000"}, 2),
+        (SYSTEMD, {JOB: "max 100000", SLICE: "200000 100000"}, 2),
         ("0::/../other\n", {"cpu.max": "100000 100000"}, 1),  # of a process in another container
-        # Version 1, and both.
-        ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, math.inf),
-        (
-            CGROUPS_1,  # in the container
-            {"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"},
-            2,
-        ),
-        (
-            CGROUPS_1,  # outside
-            {
-                "cpu/docker/1f/cpu.cfs_quota_us": "50000\n",
-                "cpu/docker/1f/cpu.cfs_period_us": "100000\n",
-                "cpu/cpu.cfs_quota_us": "-1",
-                "cpu/cpu.cfs_period_us": "100000",
-            },
-            0.5,
-        ),
-        ("3:cpuset:/\n", {"cpu/cpu.cfs_quota_us": "1", "cpu/cpu.cfs_period_us": "1"}, math.inf),
+        # Version 1, and both; in the container, and outside.
+        ("1:cpu:/\n", NO_QUOTA_1, math.inf),
+        (CGROUPS_1, of_version_1("200000\n", "100000\n"), 2),
+        (CGROUPS_1, {**of_version_1("50000\n", "100000\n", "cpu/docker/1f"), **NO_QUOTA_1}, 0.5),
+        ("3:cpuset:/\n", of_version_1("1", "1"), math.inf),
         # What no kernel writes.
         ("0::/\n", {"cpu.max": ""}, math.inf),
         ("0::/\n", {"cpu.max": "100000"}, math.inf),
