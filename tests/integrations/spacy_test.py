@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List
@@ -44,26 +45,6 @@ def words(tokens: Any) -> List[str]:
 def layers_of(files: BiLMFiles, sentence: List[str]) -> numpy.ndarray:
     """`(num_layers, num_tokens, dim)`."""
     return ElmoEmbedder(*files).embed_sentence(sentence)
-
-
-def program_output(program: str, *arguments: str, folder: Path) -> str:
-    """What a program prints. In another folder, where no build of the checkout hides the installation."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=120)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # with its processes, which are those that wait
-        process.communicate()
-        pytest.fail("The program did not end within two minutes.")
-    assert process.returncode == 0, errors
-    return output
 
 
 # The component.
@@ -208,8 +189,20 @@ for kernel in ("auto", "reference"):
 
 @pytest.mark.slow
 def test_several_processes_do_not_wait_for_threads_of_the_parent(tmp_path: Path) -> None:
-    output = program_output(MANY_THREADS_THEN_SEVERAL_PROCESSES, folder=tmp_path)
-    assert output == 2 * "128 2\n"  # the parent keeps its threads
+    process = subprocess.Popen(
+        [sys.executable, "-c", MANY_THREADS_THEN_SEVERAL_PROCESSES],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,  # where no build of the checkout hides the installation
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=120)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with its processes, which are those that wait
+    assert output == 2 * "128 2\n", errors  # the parent keeps its threads
 
 
 # The layer.
