@@ -19,15 +19,12 @@ from elmo_plugin.compat.training_process import (
     stop_training,
     train_command,
 )
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, run_program
 
 
 def is_running(process_id: int) -> bool:
-    command = ["ps", "-o", "stat=", "-p", str(process_id)]
-    return subprocess.run(command, capture_output=True, text=True).stdout[:1].strip() not in (
-        "",
-        "Z",
-    )
+    state = run_program("ps", "-o", "stat=", "-p", process_id).stdout.strip()
+    return state[:1] not in ("", "Z")
 
 
 def ends_within(seconds: float, process_id: int) -> bool:
