@@ -7,44 +7,32 @@ Train static word vectors on text like elmo_mini's, to compare with ELMo: skip-g
 """
 
 import argparse
-import glob
-import gzip
 import logging
 import sys
-from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Iterator, List, Sequence
+from typing import Iterator, List, Sequence
 
 try:
     from gensim.models import Word2Vec
 except ImportError as missing:
     sys.exit(f"{missing}. Install it: pip install gensim")
 
+from elmo_plugin.embedding.sentences import CORPUS_OPTIONS, SentenceSource, find_sources
 from elmo_plugin.files.output import replaced_file
 
 
 class Sentences:
-    """The lines of files, as often as they are asked for; those of all files take turns."""
+    """The sentences of files, as often as they are asked for; those of all files take turns."""
 
-    def __init__(self, paths: Sequence[str], cased: bool) -> None:
-        self._paths = paths
+    def __init__(self, sources: Sequence[SentenceSource], cased: bool) -> None:
+        self._sources = sources
         self._cased = cased
 
     def __iter__(self) -> Iterator[List[str]]:
-        with ExitStack() as stack:
-            files = [stack.enter_context(_opened(path)) for path in self._paths]
-            for lines in zip_longest(*files):
-                for line in filter(None, lines):
-                    yield (line if self._cased else line.lower()).split()
-
-
-def _opened(path: str) -> IO[str]:
-    return (
-        gzip.open(path, "rt", encoding="utf-8")
-        if path.endswith(".gz")
-        else open(path, encoding="utf-8")
-    )
+        for sentences in zip_longest(*(source.sentences() for source in self._sources)):
+            for _, text, _ in filter(None, sentences):
+                yield (text if self._cased else text.lower()).split()
 
 
 def main() -> None:
@@ -59,12 +47,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2, help="(default: 2)")
     parser.add_argument("--workers", type=int, default=2, help="threads (default: 2)")
     args = parser.parse_args()
-    paths = [path for pattern in args.text for path in sorted(glob.glob(pattern))]
-    if not paths:
-        parser.error(f"text: found no file for {', '.join(args.text)}")
+    sources = find_sources(args.text, CORPUS_OPTIONS)
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     model = Word2Vec(
-        Sentences(paths, args.cased),
+        Sentences(sources, args.cased),
         vector_size=args.dim,
         sg=1,
         window=5,
