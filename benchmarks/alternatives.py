@@ -17,19 +17,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 import torch
-from measurement import (
-    RANDOM,
-    Sentence,
-    Table,
-    float32_files,
-    num_words,
-    read_sentences,
-    run_benchmark,
-)
+from measurement import RANDOM, Table, float32_files, num_words, read_sentences, run_benchmark
 from tokenizers import BertWordPieceTokenizer
 
 from elmo_plugin.bilm.processor import CPU, has_bfloat16_products
 from elmo_plugin.bilm.runners import AUTO, choose_runner
+from elmo_plugin.embedding.sentence_batches import consecutive_groups
 
 CONTENDER = Path(__file__).with_name("contender.py")
 NUM_SENTENCES = 320
@@ -66,8 +59,9 @@ def tables(settings: argparse.Namespace) -> Iterator[Table]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         tokenizer.save(str(folder / "tokenizer.json"))
-        batches = json.dumps(batches_by_words(sentences))
-        (folder / "batches.json").write_text(batches, encoding="utf-8")
+        by_length = sorted(sentences, key=len)
+        batches = list(consecutive_groups(by_length, len(sentences), WORDS_PER_BATCH))
+        (folder / "batches.json").write_text(json.dumps(batches), encoding="utf-8")
         files = {label: stack.enter_context(float32_files(name)) for label, name in BILMS.items()}
         for contender in all_contenders(files, settings.precisions):
             result = measure({
@@ -124,16 +118,6 @@ def all_contenders(files: Dict[str, Sequence[str]], precisions: Sequence[str]) -
     if importlib.util.find_spec("model2vec") is not None:
         contenders.append(Contender("static embedding", "model2vec", "float32"))
     return contenders
-
-
-def batches_by_words(sentences: Sequence[Sentence]) -> List[List[Sentence]]:
-    """Sort sentences by length and cut them into batches of at most `WORDS_PER_BATCH` words."""
-    batches: List[List[Sentence]] = [[]]
-    for sentence in sorted(sentences, key=len):
-        if batches[-1] and num_words(batches[-1]) + len(sentence) > WORDS_PER_BATCH:
-            batches.append([])
-        batches[-1].append(sentence)
-    return batches
 
 
 def measure(settings: Dict[str, Any]) -> Dict[str, float]:
