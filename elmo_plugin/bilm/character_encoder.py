@@ -5,10 +5,9 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from elmo_plugin.bilm.characters import NUM_CHARACTER_IDS
-from elmo_plugin.bilm.interception import are_plain, settings_of
+from elmo_plugin.bilm.interception import are_plain, settings_of, without_second_derivatives
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.simd.character_encoder import pool_words, pool_words_backward
 from elmo_plugin.bilm.simd.library import unit_of_modules
@@ -128,7 +127,7 @@ class _MaximaInCpp(torch.autograd.Function):
         return maxima
 
     @staticmethod
-    @once_differentiable
+    @without_second_derivatives
     def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
         # Read once: tensors that were recomputed for this pass can be read only once.
         words, places, embedding, *weights = ctx.saved_tensors

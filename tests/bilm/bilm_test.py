@@ -16,6 +16,7 @@ from elmo_plugin.bilm.allennlp_names import translate_allennlp_bilm
 from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.bilm import run_stack
 from elmo_plugin.bilm.options import MAX_SIZE, CharacterEncoderOptions
+from elmo_plugin.bilm.simd.library import unit_of_modules
 from elmo_plugin.errors import ConfigurationError
 from tests.bilm.slow_bilm import SlowBiLM
 from tests.closeness import assert_accurate, assert_close
@@ -368,6 +369,33 @@ def test_short_integer_character_ids_are_accepted(bilm_files: BiLMFiles) -> None
     assert torch.equal(
         bilm(character_ids.short())["activations"][-1], bilm(character_ids)["activations"][-1]
     )
+
+
+@pytest.mark.parametrize("part", ["character_encoder", "lstms"])
+def test_a_second_derivative_is_computed_by_torch_and_refused_by_cpp(
+    part: str, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bilm = BiLM.from_files(*bilm_files).requires_grad_()
+    character_ids = batch_to_ids(SENTENCES)
+    encoder = bilm.character_encoder
+
+    def second_derivative() -> Tensor:
+        if part == "lstms":
+            outputs = torch.stack(bilm(character_ids)["activations"])
+            first = encoder.projection.weight
+        else:
+            outputs = encoder(character_ids[0])
+            first = encoder.character_embedding.weight
+        (gradient,) = torch.autograd.grad(outputs.square().sum(), first, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), encoder.projection.weight)[0]
+
+    if unit_of_modules(encoder.projection.weight) is not None:
+        with pytest.raises(RuntimeError, match="ELMO_CPU_CAPABILITY=default"):
+            second_derivative()
+    monkeypatch.setenv("ELMO_CPU_CAPABILITY", "default")
+    found = second_derivative()
+    bilm.double()
+    assert_accurate(found / found.abs().max(), (second_derivative() / found.abs().max()).float())
 
 
 def test_a_row_that_has_diverged_can_be_reset() -> None:

@@ -6,8 +6,8 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from elmo_plugin.bilm.interception import without_second_derivatives
 from elmo_plugin.bilm.simd.library import addresses, c_fields, library_of
 from elmo_plugin.bilm.simd.lstm import (
     CLayer,
@@ -99,7 +99,7 @@ class _LSTMs(torch.autograd.Function):
         return tuple(itertools.chain(*layer_outputs))
 
     @staticmethod
-    @once_differentiable
+    @without_second_derivatives
     def backward(ctx: Any, *gradients: Tensor) -> Tuple[Optional[Tensor], ...]:
         # Read once: tensors that were recomputed for this pass can be read only once.
         tensors, settings = ctx.saved_tensors, ctx.settings
