@@ -151,12 +151,11 @@ class Elmo(torch.nn.Module):
             self._elmo_lstm = bilm.requires_grad_(requires_grad)
             source = describe_source(options_file, weight_file, bilm.options)
         self._snapshot = CurrentSnapshot(settings)
-        spellings: Optional[Tensor] = None
+        # Not a buffer: no state dict has it, so `to_empty` would leave it without values.
+        self._spellings: Optional[Tensor] = None
         if vocab_to_cache is not None:
-            spellings = batch_to_ids([vocab_to_cache])[0]  # (num_words, 50)
-            spellings[0] = 0  # padding
-        self.register_buffer("_spellings", spellings, persistent=False)
-        self._spellings: Optional[Tensor]
+            self._spellings = batch_to_ids([vocab_to_cache])[0]  # (num_words, 50)
+            self._spellings[0] = 0  # padding
         # In the state dict, so that an archive can be loaded without the files.
         self.register_buffer(SOURCE_KEY, source)
         # torch 2.4 has this method only with an underscore.
@@ -317,7 +316,7 @@ class Elmo(torch.nn.Module):
             )
         if largest >= len(self._spellings):
             return character_ids
-        return self._spellings[word_ids.long()]
+        return self._spellings[word_ids.long().cpu()].to(character_ids.device)
 
     def _mix(
         self, character_ids: Tensor, word_ids: Optional[Tensor] = None

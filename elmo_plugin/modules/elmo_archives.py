@@ -177,8 +177,10 @@ def check_word_vectors(elmo: Any, unused: Any) -> None:
         return
     # On a GPU cuDNN would round to TF32.
     with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
-        distinct, index = distinct_words(elmo._spellings[1:])
-        expected = elmo._elmo_lstm.character_encoder(distinct)[index]
+        encoder = elmo._elmo_lstm.character_encoder
+        device = next(encoder.parameters()).device
+        distinct, index = distinct_words(elmo._spellings[1:].to(device))
+        expected = encoder(distinct)[index]
         found = vectors[1:].to(expected)
     # AllenNLP's own differ by rounding, at values of about 1.
     if found.shape != expected.shape or not torch.allclose(found, expected, rtol=0, atol=1e-3):

@@ -1,3 +1,4 @@
+import copy
 import gc
 import inspect
 import weakref
@@ -370,6 +371,13 @@ class TestWordInputs:
             ours = elmo(self.CHARACTER_IDS, self.WORD_IDS)["elmo_representations"][0]
             assert torch.equal(ours, expected)
         assert caplog.text.count("word_inputs is given without vocab_to_cache") == 1
+
+    def test_the_vocabulary_is_no_tensor_that_a_state_dict_must_fill(self, elmo: Elmo) -> None:
+        expected = elmo(self.CHARACTER_IDS, self.WORD_IDS)["elmo_representations"][0]
+        state_dict = copy.deepcopy(elmo.state_dict())
+        elmo.to("meta").to_empty(device="cpu").load_state_dict(state_dict)
+        ours = elmo(self.CHARACTER_IDS, self.WORD_IDS)["elmo_representations"][0]
+        assert torch.equal(ours, expected)
 
     def test_of_a_batch_without_words(self, elmo: Elmo) -> None:
         empty = torch.zeros(2, 0, dtype=torch.long)
