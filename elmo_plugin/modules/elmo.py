@@ -158,6 +158,8 @@ class Elmo(torch.nn.Module):
             self._spellings[0] = 0  # padding
         # In the state dict, so that an archive can be loaded without the files.
         self.register_buffer(SOURCE_KEY, source)
+        # After `to_empty` the buffer has no values; loading a state dict restores it from here.
+        self._source = source
         # torch 2.4 has this method only with an underscore.
         self._register_load_state_dict_pre_hook(keep_own_bilm, with_module=True)
         if isinstance(self._elmo_lstm, BiLM):

@@ -134,9 +134,8 @@ def keep_own_bilm(elmo: Any, state_dict: Dict[str, Tensor], prefix: str, *unused
                 )
             for name, tensor in elmo.bilm.state_dict().items():
                 state_dict[prefix + BILM_PREFIX + name] = tensor
-    source = getattr(elmo, SOURCE_KEY)
-    if source is not None:
-        state_dict[prefix + SOURCE_KEY] = source
+    if elmo._source is not None:
+        state_dict[prefix + SOURCE_KEY] = elmo._source.clone()
     else:
         # The biLM was given as `module`, and has no description.
         state_dict.pop(prefix + SOURCE_KEY, None)

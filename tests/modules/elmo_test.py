@@ -242,6 +242,19 @@ class TestStateDict:
         loaded.load_state_dict(trained.state_dict())
         assert torch.equal(loaded.get_parameter(vectors), trained.get_parameter(vectors))
 
+    @pytest.mark.parametrize("assign", [False, True])
+    def test_it_fills_one_on_the_meta_device_which_then_has_the_same(
+        self, assign: bool, bilm_files: BiLMFiles
+    ) -> None:
+        elmo = Elmo(*bilm_files, 1)
+        expected = copy.deepcopy(elmo.state_dict())
+        elmo.to("meta")
+        if not assign:
+            elmo.to_empty(device="cpu")
+        elmo.load_state_dict(expected, assign=assign)
+        found = elmo.state_dict()
+        assert all(torch.equal(found[name], value) for name, value in expected.items())
+
     def test_that_of_a_differently_named_biLM_loads(
         self, bilm_files: BiLMFiles, write_bilm: Any
     ) -> None:
