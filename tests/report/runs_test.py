@@ -260,20 +260,24 @@ class TestRunFolder:
     @pytest.fixture
     def data(self, tmp_path: Path) -> Path:
         data = tmp_path / "data"
-        names = ("train.txt", "dev1.txt", "in/a/dev2.txt")
-        for name in (*names, "words.txt", "documents/a", "documents/b", "elsewhere/c"):
+        names = ["train.txt", "dev1.txt", "in/a/dev2.txt", "words.txt", "labels/tags.txt"]
+        names += ["documents [1]/a", "documents [1]/b", "elsewhere/c"]
+        for name in names:
             (data / name).parent.mkdir(parents=True, exist_ok=True)
             (data / name).write_text(name)
-        (data / "documents" / "linked").symlink_to("../elsewhere")
+        (data / "documents [1]" / "linked").symlink_to("../elsewhere")
         return data
 
     def config_on(self, data: Path, model_type: str = "x") -> Dict[str, Any]:
         elmo = {"options_file": "elmo_mini", "weight_file": None}
         return {
             "train_data_path": str(data / "train.txt"),
-            "validation_data_path": [f"{data}/**/dev*.txt", str(data / "documents")],
+            "validation_data_path": [f"{data}/**/dev*.txt", str(data / "documents [1]")],
             "test_data_path": "https://example.org/test.txt",
-            "vocabulary": {"pretrained_files": {"tokens": str(data / "words.txt")}},
+            "vocabulary": {
+                "pretrained_files": {"tokens": str(data / "words.txt")},
+                "directory": str(data / "labels"),
+            },
             "model": {"type": model_type, "text_encoder": elmo},
         }
 
@@ -291,10 +295,10 @@ class TestRunFolder:
         with pytest.raises(
             ConfigurationError,
             match=r"ner-none-seed1: is a run of another config or on other data: model\.dropout is 0\.5, "
-            r'expected 0\.25; model\.words is nothing, expected "日本語"; a is nothing, expected 1\.'
-            r".*remove this folder",
+            r'expected 0\.25; model\.words is nothing, expected "日本語"; trainer\.lr is 1, expected '
+            r"nothing\..*remove this folder",
         ):
-            RunFolder(path, {"model": model, "trainer": {}, "a": 1}).check()
+            RunFolder(path, {"model": model, "trainer": {}}).check()
 
     @pytest.mark.parametrize("record", [None, "{", '{"versions": {}}'])
     def test_a_folder_without_a_record_is_refused(self, record: Any, path: Path) -> None:
@@ -321,10 +325,11 @@ class TestRunFolder:
                 lambda data: (data / "words.txt").write_text("w"),
                 r"vocabulary\.pretrained_files\.tokens",
             ),
+            (lambda data: (data / "labels/tags.txt").write_text("B"), r"vocabulary\.directory"),
             (lambda data: (data / "in").rename(data / "out"), "validation_data_path"),
             (lambda data: (data / "in/a/dev2.txt").write_text("dev"), "validation_data_path"),
-            (lambda data: (data / "documents" / "b").write_text("c"), "validation_data_path"),
-            (lambda data: (data / "documents" / "b").unlink(), "validation_data_path"),
+            (lambda data: (data / "documents [1]" / "b").write_text("c"), "validation_data_path"),
+            (lambda data: (data / "documents [1]" / "b").unlink(), "validation_data_path"),
             (lambda data: (data / "elsewhere" / "c").write_text("d"), "validation_data_path"),
         ],
     )
