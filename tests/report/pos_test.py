@@ -1,6 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import numpy
 import pytest
@@ -67,9 +67,20 @@ class TestCompareTags:
         assert table.notes[-1].endswith(note)
         assert sorted(report.files) == sorted(Path(options.output).iterdir())
 
-    def test_the_same_options_make_the_same_table(self, options: PosOptions) -> None:
+    def test_the_same_options_make_the_same_table(
+        self, options: PosOptions, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fitted: List[int] = []  # numbers of words
+
+        def counted(vectors: numpy.ndarray, *others: Any) -> Any:
+            fitted.append(len(vectors))
+            return fit_probe(vectors, *others)
+
+        monkeypatch.setattr(pos, "fit_probe", counted)
         given = replace(options, strengths=(0.001, 1.0), control=False, seeds=(1,))
         table = tables_of(compare_tags(given))[0]
+        # 72 of the 80 sentences, of three or four words; eight are held out.
+        assert len(fitted) == 4 and all(72 * 3 <= number <= 72 * 4 for number in fitted)
         assert set(column(table, "C")) <= {"", "0.001", "1"}
         assert table.settings["sentences"] == {"training": 80, "test": 30}
         assert tables_of(compare_tags(given))[0] == table
