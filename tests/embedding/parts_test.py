@@ -47,7 +47,11 @@ def test_blocks_are_cut_by_sentences_and_by_tokens_and_hold_each_sentence_once(
     blocks = list(read_blocks(sources, *limits))
     lines = [[sentence.line_index for sentence in block.sentences] for block in blocks]
     assert lines == [*expected, [0]]
-    assert contents_of_parts(block.part for block in blocks) == list(map(content_of, sources))
+    contents = list(map(content_of, sources))
+    assert contents_of_parts(block.part for block in blocks) == contents
+    # A sentence on another line is another content: outputs hold its line.
+    moved = content_of(source_of(tmp_path / "a.txt", ["a", "", "b b", *LINES[3:]]))
+    assert moved[:3] == contents[0][:3] and moved.digest != contents[0].digest
 
 
 def write(folder: PartsFolder, number: int) -> Part:
