@@ -9,6 +9,7 @@ import h5py
 import numpy
 import pytest
 
+from elmo_plugin.embedding import formats
 from elmo_plugin.embedding.formats import (
     FORMATS,
     HDF5Format,
@@ -33,12 +34,14 @@ ABOUT = {"settings": {"layers": "top"}}
 def write(
     folder: Path, format: OutputFormat, vectors: List[Any], sentences: List[Sentence] = SENTENCES
 ) -> Path:
-    """Write a part for each sentence, and make the output."""
+    """Write a part for each two sentences, and make the output."""
     parts = []
-    for sentence, array in zip(sentences, vectors, strict=True):
-        parts.append(folder / f"part-{sentence.line_index}.{format.part_ending}")
+    arrays = [array.astype(format.options.dtype) for array in vectors]
+    for start in range(0, len(sentences), 2):
+        rows = slice(start, start + 2)
+        parts.append(folder / f"part-{start}.{format.part_ending}")
         with open(parts[-1], "wb") as file:
-            format.write_part(file, "in.txt", [sentence], [array.astype(format.options.dtype)])
+            format.write_part(file, "in.txt", sentences[rows], arrays[rows])
     num_tokens = sum(len(sentence.tokens) for sentence in sentences)
     counts = {"num_sentences": len(sentences), "num_tokens": num_tokens}
     return format.finish(parts, folder / "product", {**ABOUT, **counts})
@@ -89,10 +92,16 @@ def parquet_vectors(product: Path, columns: List[str], dtype: str) -> List[numpy
 @pytest.mark.parametrize("num_layers", [(), (3,)])
 @pytest.mark.parametrize("name", FORMATS)
 def test_vectors_and_sentences_are_read_as_they_were_written(
-    tmp_path: Path, name: str, num_layers: Any, dtype: str, is_pooled: bool
+    tmp_path: Path,
+    name: str,
+    num_layers: Any,
+    dtype: str,
+    is_pooled: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if name == "parquet":
         pytest.importorskip("pyarrow")
+        monkeypatch.setattr(formats, "ROWS_PER_TABLE", 1)  # two tables for the first part
     generator = numpy.random.default_rng(0)
     tokens_of_sentences = [() if is_pooled else (len(tokens),) for _, _, tokens in SENTENCES]
     vectors = [

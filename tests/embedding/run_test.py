@@ -21,7 +21,7 @@ import torch
 from elmo_plugin import Elmo, ElmoEmbedder, FrozenBiLM
 from elmo_plugin.embedding.engines import EngineOptions
 from elmo_plugin.embedding.formats import FORMATS, OutputOptions
-from elmo_plugin.embedding.layers import layer_choice
+from elmo_plugin.embedding.layers import LayerChoice, layer_choice
 from elmo_plugin.embedding.parts import PartialOutput
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun
 from elmo_plugin.embedding.sentence_batches import BatchOptions
@@ -278,10 +278,11 @@ class TestBadInput:
             embed(unused, **options)
 
 
-def test_a_vector_beyond_float16_is_an_error(embedder: Any, folder: Path) -> None:
+@pytest.mark.parametrize("layers", ["all", LayerChoice("negative", numpy.negative)])
+def test_a_vector_beyond_float16_is_an_error(layers: Any, embedder: Any, folder: Path) -> None:
     Path("in.txt").write_text("a\n" + "\U0010ffff" * 100)
     with pytest.raises(ConfigurationError, match=r"in\.txt, line 2: a vector holds .*65504"):
-        embed(embedder, dtype="float16")
+        embed(embedder, dtype="float16", layers=layers)
     assert os.listdir() == ["in.txt"]
 
 
