@@ -43,8 +43,20 @@ class TestCompareSenses:
         output = str(tmp_path / "results")
         return SenseOptions(files=files, output=output, model="elmo_mini", seeds=(1, 2), folds=3)
 
-    def test_only_lstm_layers_distinguish_senses_by_context(self, options: SenseOptions) -> None:
+    def test_only_lstm_layers_distinguish_senses_by_context(
+        self, options: SenseOptions, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seeds: Counter = Counter()
+        splits = AmbiguousWord.splits
+
+        def counted(word: AmbiguousWord, folds: int, seed: int) -> Any:
+            seeds[seed] += 1
+            return splits(word, folds, seed)
+
+        monkeypatch.setattr(AmbiguousWord, "splits", counted)
         report = compare_senses(options)
+        # Each seed divides two words, for the baseline and for four layers with and without training.
+        assert seeds == {1: 2 * 9, 2: 2 * 9}
         table, differences = tables_of(report)
         names = ["most frequent sense", *[options.bilm_name] * 4, *["random weights"] * 4]
         assert column(table, "vectors") == names
