@@ -18,7 +18,8 @@ from elmo_plugin.report.tables import (
 from tests.report.conftest import tables_of
 
 COLUMNS = ["ELMo", "dev f1 (%)", "epochs"]
-ROWS = [["no ELMo", 42.8, 12], ["a | b\nc", None, 3], ["λ = 1", "failed", 2], ["d", 0.12345, 4]]
+ROWS = [["no ELMo", 42.8, 12], ["a | b\nc", None, 3], ["λ = 1", "failed", 2]]
+ROWS += [["d", 0.12345, 4], ["e", 40.0, 5]]
 SETTINGS = {"command": "elmo report layers", "seeds": [1, 2]}
 
 
@@ -42,6 +43,7 @@ def test_a_table_is_written_as_markdown_csv_and_json(tmp_path: Path) -> None:
     assert markdown.read_text(encoding="utf-8") == (
         "# Which layers: ner\n\n| ELMo | dev f1 (%) | epochs |\n| --- | --- | --- |\n"
         "| no ELMo | 42.8 | 12 |\n| a \\| b c |  | 3 |\n| λ = 1 | failed | 2 |\n| d | 0.123 | 4 |\n"
+        "| e | 40 | 5 |\n"
         "\nOne.\n\nTwo.\n"
         "\n## Settings\n\n- command: `elmo report layers`\n- seeds: `[1, 2]`\n"
     )

@@ -150,8 +150,8 @@ def test_a_name_is_that_of_the_folder_without_the_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert default_name("runs/seed1-ner/model.tar.gz") == "seed1-ner"
-    (tmp_path / "ner-both-seed1").mkdir()
-    monkeypatch.chdir(tmp_path / "ner-both-seed1")
+    (tmp_path / "ner-both-seed13").mkdir()
+    monkeypatch.chdir(tmp_path / "ner-both-seed13")
     assert default_name(".") == default_name("model.tar.gz") == "ner-both"
 
 
