@@ -118,7 +118,7 @@ def test_raw_text_and_the_sentence_are_split_by_the_tokenizer(run: Run) -> None:
 def test_top_and_ignore_case(run: Run) -> None:
     everything = rows(run("--sentence", "a play"))
     assert rows(run("--sentence", "a play", "--top", "2")) == everything[:2]
-    output = run("--sentence", "A PLAY", "--ignore-case")
+    output = run("--sentence", "A PLAY", "--ignore-case", word="PLAY")
     assert "**PLAY**" in output
     assert "line 5       **Play** on" in output
 
