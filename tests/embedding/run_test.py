@@ -139,12 +139,15 @@ def check_output(embedder: Any, format: str = "hdf5", source: Any = "in.txt") ->
     assert contents() == found
 
 
-def test_states_are_carried_across_parts(bilm_files: BiLMFiles, folder: Path) -> None:
+@pytest.mark.parametrize("sentences_per_part", [SENTENCES_PER_PART, 2])
+def test_states_are_carried_across_parts(
+    sentences_per_part: int, bilm_files: BiLMFiles, folder: Path
+) -> None:
     embedder = ElmoEmbedder(*bilm_files, stateful=True)
     sentences = [line.split() for line in LINES]
     expected = list(embedder.embed_sentences(sentences, batch_size=3))
     embedder.reset_states()
-    embed(embedder, batch_size=3)
+    embed(embedder, batch_size=3, sentences_per_part=sentences_per_part)
     with h5py.File("out") as file:
         for index, vectors in enumerate(expected):
             assert_accurate(file[str(index)][...], vectors)
@@ -153,10 +156,22 @@ def test_states_are_carried_across_parts(bilm_files: BiLMFiles, folder: Path) ->
 # Of choices of layers only the chosen vectors are kept: the layers of one sentence are in use, and the
 # embedder that watches holds those of the sentence before.
 @pytest.mark.parametrize(
-    "layers, most", [("all", SENTENCES_PER_PART + 1), ("top", 2), ("average", 2)]
+    "layers, bytes_per_part, most",
+    [
+        ("all", 2**27, SENTENCES_PER_PART + 1),
+        ("all", 5 * 3 * 12 * 4, 5),  # of five tokens
+        ("top", 2**27, 2),
+        ("average", 2**27, 2),
+    ],
 )
 def test_at_most_the_vectors_of_one_part_are_in_memory(
-    bilm: FrozenBiLM, folder: Path, format: str, layers: str, most: int
+    bilm: FrozenBiLM,
+    folder: Path,
+    format: str,
+    layers: str,
+    bytes_per_part: int,
+    most: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Watching(QuickEmbedder):
         most = 0
@@ -170,6 +185,7 @@ def test_at_most_the_vectors_of_one_part_are_in_memory(
                 yield layers
 
     Path("in.txt").write_text("a\n" * 100)
+    monkeypatch.setattr("elmo_plugin.embedding.run.BYTES_PER_PART", bytes_per_part)
     watching = Watching(bilm)
     embed(watching, format, layers=layers)
     assert 0 < watching.most <= most
