@@ -268,6 +268,7 @@ def test_a_name_that_files_cannot_have_is_refused() -> None:
 )
 def test_a_variant_trains_its_own_bilm(files: Dict[str, str], known: Optional[str]) -> None:
     task = small("ner", {ELMO_KEY: {"options_file": None, "weight_file": None, **files}})
+    assert task.placement == "input"  # the default of `TextEncoder`
     assert task.bilm == known
     for bilm in ("elmo_mini", "own"):
         run = task.run_of(Variant("other", bilm=bilm), seed=7)
