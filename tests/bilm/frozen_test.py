@@ -163,12 +163,13 @@ class TestNothingChangesIt:
         assert torch.equal(activations(bilm), expected)
 
     @BOTH_WAYS
-    def test_modes_of_torch_do_not_reach_it(self, make: Make) -> None:
-        expected = activations(make())
+    @pytest.mark.parametrize("kernel", ["auto", "reference"])
+    def test_modes_of_torch_do_not_reach_it(self, kernel: str, make: Make) -> None:
+        expected = activations(make(kernel=kernel))
         torch.set_default_dtype(torch.float64)
         try:
             with torch.device("meta"), torch.autocast("cpu", dtype=torch.bfloat16):
-                assert torch.equal(activations(make()), expected)
+                assert torch.equal(activations(make(kernel=kernel)), expected)
         finally:
             torch.set_default_dtype(torch.float32)
 

@@ -88,6 +88,8 @@ def test_lower_precisions_are_near(precision: str) -> None:
     # The widest filter, two highways and the projection; gates and projections of each step of two layers.
     terms = 3 * 5 + 2 * 13 + 20 + 2 * steps * (6 + 6 + 10)
     roundings = 1 + 2 + 1 + 2 * steps * 2
+    bilm = embedder.elmo_bilm
+    assert (bilm.precision, bilm.kernel) == (precision, "reference")
     found, expected = embedder.embed_batch(SENTENCES), expected_vectors("both")
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
@@ -142,8 +144,13 @@ def test_it_scores_no_sentences() -> None:
 
 def test_a_saved_model_is_the_same(tmp_path: Path) -> None:
     files = tmp_path / "options.json", tmp_path / "weights.hdf5"
+    character_ids = batch_to_ids(SENTENCES)
     for name in MODELS:
-        BiLM.from_files(FIXTURES / name).save(*files)
+        bilm = BiLM.from_files(FIXTURES / name, stateful=True)
+        bilm.save(*files)
+        again = BiLM.from_files(*files, stateful=True)
+        for _ in range(2):  # from zeros, and from the states of the first batch
+            assert_accurate(again(character_ids)["activations"], bilm(character_ids)["activations"])
         for names in (files, (tmp_path, None)):
             vectors = ElmoEmbedder(*names).embed_batch(SENTENCES)
             assert_accurate(vectors, expected_vectors(name))
