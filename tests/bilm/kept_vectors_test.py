@@ -122,8 +122,9 @@ class TestSentenceActivations:
             num_read.append(len(character_ids))
             return frozen(character_ids)
 
-        for rows in ([0, 1], [1, 0], [0, 3, 3, 1]):
-            sentences.read(CHARACTER_IDS[rows], run)
+        for padding, rows in enumerate(([0, 1], [1, 0], [0, 3, 3, 1])):
+            character_ids = torch.nn.functional.pad(CHARACTER_IDS[rows], (0, 0, 0, padding))
+            sentences.read(character_ids, run)
         assert num_read == [2, 2]
         assert len(sentences) == 3
         # What is kept does not keep its batch in memory.

@@ -149,6 +149,9 @@ def test_frozen_parameters_get_no_gradient(name: str, monkeypatch: pytest.Monkey
         assert num_products == num_expected
     assert found.pop(name) is None and expected.pop(name) is not None
     assert all(torch.equal(found[other], gradient) for other, gradient in expected.items())
+    for other, gradient in expected.items():  # the only one that is trained
+        lstm.requires_grad_(False).get_parameter(other).requires_grad_(True)
+        assert torch.equal(gradients()[other], gradient)
 
 
 class RoundedProduct(torch.autograd.Function):

@@ -6,6 +6,7 @@ from typing import Any, Dict
 import pytest
 
 from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.errors import ConfigurationError
 
 VALUES: Dict[str, Any] = {
@@ -62,6 +63,9 @@ def test_writing_and_reading_options_is_the_identity_and_keeps_extra_keys() -> N
     options = BiLMOptions.from_dict(values)
     assert options.to_dict() == values
     assert BiLMOptions.from_dict(options.to_dict()) == options
+    encoder = CharacterEncoderOptions("tanh", 5, ((3, 7),), num_highway=1)
+    other = BiLMOptions(encoder, 65, 17, 3, 2.0, None, False, extra=options.extra)
+    assert BiLMOptions.from_dict(other.to_dict()) == other
 
 
 @pytest.mark.parametrize("clip", [0, 0.0, None, MISSING])
