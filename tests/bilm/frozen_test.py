@@ -283,15 +283,23 @@ class TestErrors:
         ):
             FrozenBiLM.from_files(*bilm_files, device="xpu")
 
+    @pytest.mark.parametrize(
+        "kind", ["forward_pre", "forward", "full_backward_pre", "full_backward"]
+    )
+    def test_of_hooks(self, kind: str, bilm_files: BiLMFiles) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        of_process = getattr(torch.nn.modules.module, f"register_module_{kind}_hook")
+        of_layer = getattr(bilm.forward_layers[0], f"register_{kind}_hook")
+        for register, place in ((of_process, "it"), (of_layer, r"its forward_layers\.0")):
+            message = f"hooks or another forward run at {place}\\."
+            with register(print), pytest.raises(ConfigurationError, match=message):
+                bilm.freeze()
+
     def test_of_bilms_whose_weights_do_not_say_all(self, bilm_files: BiLMFiles) -> None:
         def replace_projection(bilm: BiLM, module: torch.nn.Module) -> None:
             bilm.character_encoder.projection = module
 
         for change, message in [
-            (
-                lambda bilm: bilm.forward_layers[0].register_forward_hook(print),
-                "hooks or another forward run at its forward_layers.0",
-            ),
             (
                 lambda bilm: replace_projection(bilm, torch.nn.Identity()),
                 "its character_encoder.projection is of class Identity, and Linear by its options",

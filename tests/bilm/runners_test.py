@@ -548,6 +548,13 @@ class TestChoice:
             ReferenceRunner,
             "float32",
         )
+        for is_fast in (True, False):
+            monkeypatch.setattr(
+                "elmo_plugin.bilm.runners.settings.has_bfloat16_products",
+                lambda is_fast=is_fast: is_fast,
+            )
+            precision = "bfloat16" if is_fast else "float32"
+            assert choose_runner("auto", "bfloat16", CPU) == (ReferenceRunner, precision)
         for _ in range(2):
             assert choose_runner("auto", "int8", CPU) == (ReferenceRunner, "float32")
         assert caplog.text.count("precision is 'int8', but float32 is faster on this cpu") == 1
