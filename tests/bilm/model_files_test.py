@@ -134,6 +134,10 @@ def test_names_in_a_zip_are_not_followed(bilm_files: BiLMFiles, tmp_path: Path) 
     assert after - before == {tmp_path / "m.zip"}
     extracted = [path for path in (tmp_path / "allennlp").rglob("*") if path.is_file()]
     assert sorted(path.name for path in extracted) == ["options.json", "weights.hdf5"]
+    with zipfile.ZipFile(tmp_path / "m.zip", "a") as archive:
+        archive.writestr("another/options.json", "{}")
+    with pytest.raises(ConfigurationError, match=r"m\.zip cannot be extracted \(.*File exists"):
+        BiLM.from_files(None, tmp_path / "m.zip")
 
 
 def test_a_changed_zip_is_extracted_again(
@@ -293,6 +297,7 @@ def test_a_failed_download_is_one_short_line(
         "download is needed for elmo_mini, elmo_small."
     )
     assert caplog.records == []
+    assert logging.getLogger("urllib3").level == logging.NOTSET  # silent only for the download
 
 
 @pytest.mark.parametrize("names", [(), ("original",)])

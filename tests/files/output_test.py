@@ -57,6 +57,10 @@ def test_a_replaced_file_has_the_new_content_and_ordinary_permissions() -> None:
     assert Path("file").read_text() == "new"
     Path("plain").touch()
     assert Path("file").stat().st_mode == Path("plain").stat().st_mode
+    os.symlink("file", "link")
+    with replaced_file("link") as new_file:
+        new_file.write_text("newer")
+    assert Path("link").is_symlink() and Path("file").read_text() == "newer"
 
 
 def test_a_compressed_text_can_be_read_again() -> None:
