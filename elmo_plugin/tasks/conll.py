@@ -49,6 +49,10 @@ class ConllSentence(NamedTuple):
     place: SentencePlace
     lines: List[str]
 
+    def rows(self) -> List[List[str]]:
+        """Return the columns of each line, any number of them."""
+        return [_COLUMN_SEPARATOR.split(line) for line in self.lines]
+
     def columns(
         self, min_columns: int = 2, names: str = "a token first, its tag last"
     ) -> List[List[str]]:
@@ -57,7 +61,7 @@ class ConllSentence(NamedTuple):
         has fewer than `min_columns` (the error explains them by `names`), or another number than the first
         line of the sentence.
         """
-        rows = [_COLUMN_SEPARATOR.split(line) for line in self.lines]
+        rows = self.rows()
         for index, row in enumerate(rows):
             if len(row) < min_columns or len(row) != len(rows[0]):
                 raise ConfigurationError(
@@ -70,7 +74,7 @@ class ConllSentence(NamedTuple):
 
     def last_column(self) -> List[str]:
         """Return the last column, for any number of columns."""
-        return [_COLUMN_SEPARATOR.split(line)[-1] for line in self.lines]
+        return [row[-1] for row in self.rows()]
 
 
 def read_conll_sentences(file_path: FileName) -> Iterator[ConllSentence]:

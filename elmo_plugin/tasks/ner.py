@@ -130,8 +130,9 @@ class NerReader(TaskReader):
 
 def _check_first_column(sentence: ConllSentence) -> None:
     """Raise `ConfigurationError` if it numbers the tokens of the first sentence of a file."""
-    words, *others = sentence.columns()
-    if len(others) > 1 and list(words) == [str(number + 1) for number in range(len(words))]:
+    # Not `columns`: if the sentence is invalid, that is for `_instances` to say, as of any other.
+    rows = enumerate(sentence.rows(), start=1)
+    if all(len(row) > 2 and row[0] == str(number) for number, row in rows):
         raise ConfigurationError(
             f"{sentence.place.of_token(0)}: the first column numbers the tokens, expected the tokens "
             "themselves. Remove this column: the first is the token, the last its tag."

@@ -67,6 +67,13 @@ def test_numbers_of_tokens_are_not_words(tmp_path):
     assert len(list(NerReader().read(file_path))) == 1
 
 
+def test_an_invalid_first_sentence_is_left_out_as_any_other(tmp_path):
+    file_path = tmp_path / "data.conll"
+    file_path.write_text("1 NNP B-PER\nran\n\nPaul NNP B-PER\n")
+    [instance] = NerReader(skip_invalid=True).read(file_path)
+    assert instance["metadata"].metadata["words"] == ["Paul"]
+
+
 @pytest.mark.parametrize(
     "input_scheme, tags, fault, advice",
     [
