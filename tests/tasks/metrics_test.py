@@ -6,11 +6,11 @@ from elmo_plugin.tasks.metrics import SpanF1
 LABELS = ["PER", "ORG", "LOC"]
 # Predicted and gold spans of two sentences.
 FIRST = [("PER", 0), ("ORG", 3)], [("PER", 0), ("PER", 3)]
-SECOND = [("ORG", 1)], [("ORG", 1), ("ORG", 2)]
+SECOND = [("ORG", 1)], [("ORG", 1), ("ORG", 2), ("a label that is not predicted", 5)]
 EXPECTED = {
     "precision": 2 / 3,
-    "recall": 2 / 4,
-    "f1": 4 / 7,
+    "recall": 2 / 5,
+    "f1": 4 / 8,
     "precision-ORG": 1 / 2,
     "recall-ORG": 1 / 2,
     "f1-ORG": 1 / 2,

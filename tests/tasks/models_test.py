@@ -35,6 +35,8 @@ def test_metrics_equal_a_worked_example():
     assert list(measured) == list(expected)
     assert_close(list(measured.values()), list(expected.values()), dtype=torch.float32)
     assert model.get_metrics() == {"accuracy": 0.0}
+    model(logits_of(0), torch.tensor([0]))
+    assert model.get_metrics()["_precision-no"] == 1.0
 
 
 def test_attention_ignores_padding_however_low_the_other_scores_are():

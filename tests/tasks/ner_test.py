@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from allennlp.data import Vocabulary
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.ner import NerReader
@@ -143,6 +144,7 @@ def test_loss_is_the_mean_negative_log_likelihood_of_all_sequences_that_agree_wi
 ):
     instances, vocab = short_sentences()
     model = build_tiny("ner", vocab, include_start_end_transitions=include_ends)
+    assert model.crf.include_start_end_transitions is include_ends
     # One sentence marks all classes, in a batch with others that do not.
     for instance in (instances[0], instances[2]):
         instance["metadata"].metadata["unmarked"] = unmarked
@@ -219,6 +221,9 @@ def test_a_class_that_the_model_has_not_learned_is_missed_and_cannot_be_trained(
 ):
     """In the vocabulary it is if a model `from_archive` got those of new data."""
     instances, vocab = read_tiny("ner")
+    # `O` need not be the first tag.
+    labels = sorted(vocab.get_token_to_index_vocabulary("labels"))
+    vocab = Vocabulary(tokens_to_add={"tokens": ["Mary"], "labels": labels})
     # As known tags; here the first is also of a span that the model knows but for its length.
     tags = ["B-PER", "I-PER", "L-PER", "O", "U-EVENT", "O"]
     assert {"I-PER", "U-EVENT"}.isdisjoint(vocab.get_token_to_index_vocabulary("labels"))
