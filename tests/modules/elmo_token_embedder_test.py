@@ -35,6 +35,16 @@ def test_every_argument_of_allennlps_embedder_exists_with_its_default() -> None:
             assert ours[name].default == parameter.default, name
 
 
+def test_arguments_of_elmo_reach_it(bilm_files: BiLMFiles) -> None:
+    names = ("do_layer_norm", "requires_grad", "stateful", "top_layer_only")
+    elmo = ElmoTokenEmbedder(*bilm_files, dropout=0.25, **dict.fromkeys(names, True)).elmo
+    [mix] = elmo.scalar_mixes
+    assert (elmo.dropout.p, mix.do_layer_norm, mix.trainable) == (0.25, True, False)
+    assert elmo.bilm.stateful and not elmo.bilm.is_frozen
+    [mix] = ElmoTokenEmbedder(*bilm_files, scalar_mix_parameters=[1, 2, 3]).elmo.scalar_mixes
+    assert [weight.item() for weight in mix.scalar_parameters] == [1, 2, 3]
+
+
 @pytest.mark.parametrize("projection_dim", [None, 0, 5])
 def test_vectors_equal_those_of_allennlp(
     projection_dim: Optional[int], bilm_files: BiLMFiles
