@@ -23,6 +23,7 @@ from tests.closeness import assert_close
 from tests.tasks.task_testing import (
     as_tensors,
     build_tiny,
+    num_terms,
     read_tiny,
     small_experiment,
 )
@@ -37,11 +38,15 @@ def test_loss_is_the_mean_over_questions_of_both_cross_entropies(data):
     instances, vocab = data
     model = build_tiny("squad", vocab, "experiment_elmo")
     output = model(**as_tensors(instances, vocab))
+    logit_terms = num_terms(model, max(len(instance["passage"]) for instance in instances))
     losses = []
     for row, instance in enumerate(instances):
         length = len(instance["passage"])
         spans = instance["answer_spans"].tensor
+        alone = model(**as_tensors([instance], vocab))
         for side, logits in enumerate(("start_logits", "end_logits")):
+            # Padding changes nothing.
+            assert_close(output[logits][row, :length], alone[logits][0], logit_terms, scale=1.0)
             probabilities = output[logits][row, :length].softmax(dim=0)
             # Of all answers together, each place once.
             losses.append(-probabilities[spans[:, side].unique()].sum().log())
