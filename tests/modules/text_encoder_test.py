@@ -5,7 +5,7 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.data import TextFieldTensors, Vocabulary
-from allennlp.modules.seq2seq_encoders import PassThroughEncoder
+from allennlp.modules.seq2seq_encoders import LstmSeq2SeqEncoder, PassThroughEncoder
 
 from elmo_plugin import Elmo, TextEncoder, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
@@ -143,6 +143,17 @@ def test_dropout_of_a_stack_is_variational_and_between_its_encoders() -> None:
     assert torch.equal(stack.eval()(torch.ones(2, 7, 50)), torch.ones(2, 7, 50))
     alone = EncoderStack([PassThroughEncoder(50)], 50, dropout=0.5)
     assert torch.equal(alone(torch.ones(2, 7, 50)), torch.ones(2, 7, 50))
+
+
+def test_no_encoder_of_a_stack_reads_padding() -> None:
+    torch.manual_seed(0)
+    # Of 3 to 2 * 2 to 2 * 2 units. The backward direction would start in the padding.
+    lstms = [LstmSeq2SeqEncoder(size, 2, bidirectional=True) for size in (3, 4)]
+    stack = EncoderStack(lstms, 3)
+    padded, mask = torch.randn(1, 5, 3), torch.arange(5) < 2
+    outputs = stack(padded, mask.unsqueeze(0))[:, :2]
+    expected = stack(padded[:, :2], mask[:2].unsqueeze(0))
+    assert_close(outputs, expected, terms=2 * (3 + 2) + 2 * (4 + 2), scale=1.0)
 
 
 def test_each_place_of_elmo_can_have_its_own_dropout(bilm_files: BiLMFiles) -> None:

@@ -88,6 +88,7 @@ def test_another_granularity_is_refused():
         ("-RCB-", "}"),
         (r"writer\/director\/star", "writer/director/star"),
         ("8\u00a01\\/2", "8\u00a01/2"),
+        (r"\*\*\*", "***"),
         ("``", '"'),
         ("''", '"'),
         ("`", "'"),
