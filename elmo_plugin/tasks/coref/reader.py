@@ -259,18 +259,13 @@ class CoreferencePredictor(TaskPredictor):
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
         key = find_key(inputs, ("document", "sentences"), self.example)
         genre = get_text(inputs, "genre", self.example) if "genre" in inputs else None
-        if key == "sentences":
-            return [self._dataset_reader.text_to_instance(self._get_sentences(inputs), genre=genre)]
-        document = get_text(inputs, key, self.example)
-        sentences = []
-        for first_character, sentence in self._sentence_splitter.split(document):
-            tokens = self.tokenizer.tokenize(sentence)
-            if tokens:
-                sentences.append([_moved(token, first_character) for token in tokens])
+        is_text = key == "document"
+        sentences = self._split(inputs) if is_text else self._get_sentences(inputs)
         instance = self._dataset_reader.text_to_instance(sentences, genre=genre)
-        metadata = instance["metadata"].metadata
-        metadata["document"] = document
-        metadata["character_offsets"] = character_offsets(list(chain.from_iterable(sentences)))
+        if is_text:
+            metadata = instance["metadata"].metadata
+            metadata["document"] = inputs[key]
+            metadata["character_offsets"] = character_offsets(list(chain.from_iterable(sentences)))
         return [instance]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
@@ -292,6 +287,15 @@ class CoreferencePredictor(TaskPredictor):
             ],
             "marked": bracketed(words, mentions),
         }
+
+    def _split(self, inputs: JsonDict) -> List[List[Token]]:
+        document = get_text(inputs, "document", self.example)
+        sentences = []
+        for first_character, sentence in self._sentence_splitter.split(document):
+            tokens = self.tokenizer.tokenize(sentence)
+            if tokens:
+                sentences.append([_moved(token, first_character) for token in tokens])
+        return sentences
 
     def _get_sentences(self, inputs: JsonDict) -> List[List[Token]]:
         sentences = inputs["sentences"]
