@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from allennlp.data.tokenizers import Token
@@ -99,10 +101,15 @@ def test_kept_spans_are_as_wide_and_as_many_as_the_config_says(instances, vocab,
 def test_loss_sums_over_kept_spans_the_likelihood_of_all_gold_antecedents(instances, vocab):
     model = build_tiny("coref", vocab, max_training_sentences=100)
     tensors = as_tensors(instances[:1], vocab)
+    tensors["speakers"] = torch.arange(tensors["speakers"].size(1)).unsqueeze(0)
     scored = []
-    model.antecedent_scorer.register_forward_hook(lambda module, args, out: scored.append(out))
+    model.antecedent_scorer.register_forward_hook(
+        lambda module, args, out: scored.append((args[2], out))
+    )
     output = model(**tensors)
-    spans, scores = output["kept_spans"][0], scored[0]
+    spans, [(speakers, scores)] = output["kept_spans"][0], scored
+    # The speaker of a span is that of its first word.
+    assert speakers.tolist() == [start for start, _ in spans]
     cluster_of = {
         (start, end): cluster for start, end, cluster in instances[0]["mentions"].tensor.tolist()
     }
@@ -122,6 +129,17 @@ def test_loss_sums_over_kept_spans_the_likelihood_of_all_gold_antecedents(instan
     assert num_gold_pairs > 0
     # Exponentials over the antecedents of a span, then losses of spans.
     assert_close(output["loss"], expected, terms=scores.size(1) + len(spans))
+    # The first span has no antecedent, also where it is a gold mention.
+    pair = [(0, 1), (1, 2)]
+    loss = coref_model._loss(pair, torch.tensor([[-torch.inf], [0.0]]), [pair])
+    assert_close(loss, math.log(2), terms=2)
+
+
+def test_a_span_is_linked_to_its_best_antecedent_if_that_beats_none():
+    spans = [(0, 1), (1, 2), (2, 3), (3, 4)]
+    # Of the span just before, and of the one before that.
+    scores = [[-torch.inf] * 2, [-0.5, -torch.inf], [0.2, 0.5], [0.0, -0.1]]
+    assert coref_model._best_clusters(spans, torch.tensor(scores)) == [[(0, 1), (2, 3)]]
 
 
 def test_the_experiments_initialize_layers_but_not_the_zeros_of_the_unknown_genre(vocab):
@@ -190,6 +208,9 @@ def test_in_training_a_random_part_of_long_documents_is_read(instances, vocab):
     assert firsts == {0, 6, 12, 18}
     whole = coref_model._document_of_batch(0, tensors["sentences"], mask, *inputs, None)
     assert len(whole.mask) == 5
+    model = build_tiny("coref", vocab, max_training_sentences=2)
+    kept = [model.train(is_training)(**tensors)["kept_spans"] for is_training in (True, False)]
+    assert len(kept[0][0]) < len(kept[1][0])
 
 
 @pytest.mark.parametrize(
