@@ -38,6 +38,7 @@ def test_each_bilm_is_found_by_the_names_of_its_files(
     bilms = {name: archived_bilm(tmp_path, *files) for name, files in two_elmos.items()}
     # No initial values are drawn, which would take most of the time.
     assert torch.equal(torch.get_rng_state(), random_state)
+    assert archived_bilm(tmp_path, *two_elmos["source"], stateful=True).stateful
     # Later changes of the file do not change the biLMs.
     path.write_bytes(bytes(path.stat().st_size))
     character_ids = batch_to_ids(SENTENCES)

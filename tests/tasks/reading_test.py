@@ -150,7 +150,9 @@ def test_max_instances_counts_instances_not_records(
     number: int, expected: List[str], tmp_path: Path
 ) -> None:
     path = write(tmp_path, "-\n-\na b\n-\nc\nd\n")
-    assert words(WordReader(max_instances=number).read(path)) == expected
+    reader = WordReader(max_instances=number)
+    for _ in ("training", "validation"):
+        assert words(reader.read(path)) == expected
 
 
 def test_workers_share_the_records_and_may_find_nothing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from allennlp.data.tokenizers import Token, Tokenizer, WhitespaceTokenizer
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.reading import RuleBasedTokenizer
-from elmo_plugin.tasks.squad import SquadReader
+from elmo_plugin.tasks.squad import SquadPredictor, SquadReader
 from elmo_plugin.tasks.squad.reader import Answer, TokenizedPassage
 from tests.tasks.task_testing import FIXTURES
 
@@ -237,3 +237,7 @@ def test_an_answer_is_cut_from_the_passage(predictor):
     assert answer == passage[output["start_char"] : output["end_char"]]
     assert answer.split() == output["passage_words"][output["start"] : output["end"]]
     assert 0 < output["probability"] <= 1
+    other = SquadPredictor(
+        predictor._model, predictor._dataset_reader, tokenizer=LettersOnlyTokenizer()
+    )
+    assert other.predict("Where?", PASSAGE)["passage_words"] == ["It", "rained", "in", "Paris"]
