@@ -102,8 +102,9 @@ class ProgressCallback(TrainerCallback):
             ]
             with replaced_file(self._file) as new_file:
                 new_file.write_text("".join(f"{json.dumps(record)}\n" for record in kept))
+            # TensorBoard hides what an earlier file has from this step on.
             self._writer = SummaryWriter(
-                str(self._file.with_name(TENSORBOARD_NAME)), purge_step=self._state["words"]
+                str(self._file.with_name(TENSORBOARD_NAME)), purge_step=self._state["words"] + 1
             )
         self._start = time.monotonic() - self._state["seconds"]
         self._record_time = self._start + self._state["seconds"]
@@ -151,6 +152,12 @@ class ProgressCallback(TrainerCallback):
     ) -> None:
         self._state["perplexity"] = metrics.get("validation_perplexity", self._state["perplexity"])
         self._write(is_primary)
+
+    def on_end(
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        if is_primary:
+            self._writer.close()  # a thread writes, for which `flush` does not wait
 
     def state_dict(self) -> Dict[str, Any]:
         return dict(self._state)

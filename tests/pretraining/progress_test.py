@@ -1,12 +1,15 @@
 """Records of a biLM's training: what they say, and that they do not change what is trained."""
 
 import json
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List
 
+import numpy
 import pytest
 import torch
+from tensorboardX.proto.event_pb2 import Event
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import ProgressCallback, progress
@@ -18,14 +21,13 @@ from elmo_plugin.pretraining.progress import (
 )
 from tests.closeness import assert_close
 from tests.pretraining.recovery_test import (
-    IN_SECOND_EPOCH,
     assert_equal,
     final_state,
     interrupt,
+    latest_checkpoint,
     train,
 )
 
-BETWEEN_EPOCHS = (1, 0)  # epoch, and number of batches in it
 CALLBACKS = {
     "trainer.callbacks": ["elmo_bilm_state", {"type": "elmo_progress", "validation_interval": 5}]
 }
@@ -69,6 +71,7 @@ def test_records_have_the_words_loss_and_perplexity(uninterrupted: Path) -> None
     ]
     assert_close(sum(of_first_epoch) / len(of_first_epoch), metrics[0]["training_loss"] / 10)
     assert last_progress(uninterrupted / PROGRESS_NAME) == found[-1]
+    assert_shown_in_tensorboard(uninterrupted)
 
 
 def test_the_loss_is_that_of_a_word_in_batches_of_other_sizes_with_a_regularizer(
@@ -102,11 +105,30 @@ def test_the_speed_is_that_since_the_previous_record(
     assert found == [(3.0, 6 / 3), (5.0, 6 / 2)]
 
 
-def test_tensorboard_gets_the_same(uninterrupted: Path) -> None:
-    files = list((uninterrupted / TENSORBOARD_NAME).glob("events.*"))
-    assert len(files) == 1
-    content = files[0].read_bytes()
-    assert all(name in content for name in (b"loss", b"words_per_second", b"perplexity"))
+def shown_perplexities(folder: Path) -> Dict[int, float]:
+    """Return what TensorBoard shows, by the number of words: a restart hides the points from its step on."""
+    points: Dict[int, float] = {}
+    # The names of files begin with the time in seconds.
+    for file in sorted((folder / TENSORBOARD_NAME).iterdir()):
+        content = file.read_bytes()
+        while content:
+            (size,) = struct.unpack("<Q", content[:8])
+            # With a checksum of the size before it, and one of the event after it.
+            event, content = Event.FromString(content[12 : 12 + size]), content[16 + size :]
+            if event.HasField("session_log"):
+                points = {step: value for step, value in points.items() if step < event.step}
+            for value in event.summary.value:
+                if value.tag == "perplexity":
+                    points[event.step] = value.simple_value
+    return points
+
+
+def assert_shown_in_tensorboard(folder: Path) -> None:
+    # The last record of a number of words replaces others.
+    perplexities = {record["words"]: record["perplexity"] for record in records(folder)}
+    # TensorBoard's files hold float32.
+    expected = {step: numpy.float32(one) for step, one in perplexities.items() if one is not None}
+    assert shown_perplexities(folder) == expected
 
 
 def test_measuring_in_between_does_not_change_what_is_trained(
@@ -132,12 +154,17 @@ def test_of_moving_averages_the_perplexity_is_the_one_at_the_end_of_an_epoch(
     assert after_last_batch["perplexity"] == after_epoch["perplexity"]
 
 
-@pytest.mark.parametrize("position", [BETWEEN_EPOCHS, IN_SECOND_EPOCH])
+@pytest.mark.parametrize(
+    # The number of validations, and of batches after them; and the latest checkpoint.
+    "position, checkpoint",
+    [((3, 0), "e1_b0"), ((5, 2), "e1_b8")],
+)
 def test_a_recovered_training_has_the_same_weights_and_records(
-    position: Any, uninterrupted: Path, tmp_path: Path
+    position: Any, checkpoint: str, uninterrupted: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
     interrupt(folder, position, **CALLBACKS)
+    assert latest_checkpoint(folder) == checkpoint
     with open(folder / PROGRESS_NAME, "a") as file:
         file.write('{"words": 12')  # a record that was being written
     train(folder, recover=True, **CALLBACKS)
@@ -153,6 +180,7 @@ def test_a_recovered_training_has_the_same_weights_and_records(
     assert ours == theirs
     seconds = [record["seconds"] for record in records(folder)]
     assert seconds == sorted(seconds)
+    assert_shown_in_tensorboard(folder)
 
 
 def test_an_interval_is_positive_and_needs_validation_data(tmp_path: Path) -> None:
