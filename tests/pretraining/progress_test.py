@@ -89,20 +89,35 @@ def test_the_loss_is_that_of_a_word_in_batches_of_other_sizes_with_a_regularizer
     assert records(tmp_path)[-1]["loss"] == (2 * 6.0 + 1 * 9.0) / 9
 
 
-def test_the_speed_is_that_since_the_previous_record(
+def test_the_speed_is_that_of_training_since_the_previous_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(now=100.0)
+
+    def wait(seconds: float) -> None:
+        clock.now += seconds
+
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    callback = ProgressCallback(str(tmp_path))
-    trainer = SimpleNamespace(_validation_data_loader=None)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_RECORDS", 4.0)
+    monkeypatch.setattr(progress, "_heldout_perplexity", lambda trainer: wait(9))
+    callback = ProgressCallback(str(tmp_path), validation_interval=4)
+    trainer = SimpleNamespace(_validation_data_loader=[])
     callback.on_start(trainer)
     inputs, outputs = [{"forward_inputs": torch.ones(2, 3, 50)}], [{"loss": torch.tensor(6.0)}]
-    for seconds in (3, 2):
-        clock.now += seconds
-        callback.on_batch(trainer, inputs, outputs, {}, 0, 1, is_training=True)
-    found = [(record["seconds"], record["words_per_second"]) for record in records(tmp_path)]
-    assert found == [(3.0, 6 / 3), (5.0, 6 / 2)]
+
+    def run_batch(seconds: float, is_training: bool = True) -> None:
+        wait(seconds)
+        callback.on_batch(trainer, inputs, outputs, {}, 0, 1, is_training)
+
+    for seconds in (3, 2, 3):
+        run_batch(seconds)
+        assert callback.state_dict()["seconds"] == clock.now - 100  # also without a record
+    for seconds in (0, 7):
+        run_batch(seconds, is_training=False)
+    callback.on_epoch(trainer, {}, 0)
+    run_batch(5)
+    found = [(record["seconds"], record.get("words_per_second")) for record in records(tmp_path)]
+    assert found == [(5.0, 12 / 5), (8.0, 6 / 3), (15.0, None), (20.0, 6 / 5), (29.0, None)]
 
 
 def shown_perplexities(folder: Path) -> Dict[int, float]:
@@ -152,6 +167,11 @@ def test_of_moving_averages_the_perplexity_is_the_one_at_the_end_of_an_epoch(
     *_, after_last_batch, after_epoch = records(tmp_path / "run")
     assert after_last_batch["updates"] == after_epoch["updates"]
     assert after_last_batch["perplexity"] == after_epoch["perplexity"]
+    # Training continues with the weights themselves.
+    weights, averages = (
+        torch.load(tmp_path / "run" / name) for name in ("model_state_e1_b0.th", "best.th")
+    )
+    assert not any(torch.equal(weights[name], average) for name, average in averages.items())
 
 
 @pytest.mark.parametrize(
