@@ -223,16 +223,23 @@ def test_dropout_and_resets_of_rows_are_for_training_only() -> None:
     assert_close_losses(loss, loss_of(build(), batches[1]), steps=4, scale=4)
     with pytest.raises(AssertionError, match="not close"):
         assert_close_losses(loss, loss_of(build(), *batches), steps=2 * 4, scale=4)
+    # Each row has a draw of its own. Five standard deviations of the share of rows that are kept are allowed.
+    model, num_rows = build(state_reset=0.3), 10_000
+    model._training_states.states = [(torch.ones(num_rows, 1), torch.ones(num_rows, 1))]
+    [(state, _)] = model._states_for(num_rows).states
+    assert abs(state.mean().item() - 0.7) < 5 * (0.3 * 0.7 / num_rows) ** 0.5
     for model in (dropping, resetting):  # The same operations, and so the same bits.
         assert loss_of(model.eval(), *batches) == loss_of(build().eval(), *batches)
 
 
 def test_a_regularizer_does_not_change_a_frozen_bilm() -> None:
     regularizer = RegularizerApplicator([("", L2Regularizer(0.1))])
-    model = build(softmax_first=1, regularizer=regularizer).train()
+    model = build(softmax_first=1, regularizer=regularizer)
     frozen = copy.deepcopy(model.bilm.state_dict())
     optimizer = torch.optim.Adam(model.parameters())
     BiLMStateCallback("").on_start(SimpleNamespace(model=model, optimizer=optimizer))
+    loss_of(model.eval(), *windows(2))  # batches of evaluation do not count
+    model.train()
     for number, batch in enumerate(windows(2)):
         optimizer.zero_grad()
         (model(**batch)["loss"] + model.get_regularization_penalty()).backward()
