@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Dict, List
 
 import h5py
 import pytest
@@ -96,11 +96,14 @@ class ChangedBiLM(BiLMTrainingModel):
 
 def test_a_changed_bilm_is_trained_and_not_exported(tmp_path: Path) -> None:
     overrides = {"train_data_path": HELD_OUT, "trainer.num_epochs": 1, "trainer.callbacks": []}
-    train(
-        tmp_path / "run", **overrides, **{"model.type": "test_changed_bilm", "model.dropout": 0.3}
-    )
+    settings = {"dropout": 0.3, "state_reset": 0.2, "softmax_first": 2}
+    keys: Dict[str, Any] = {f"model.{name}": value for name, value in settings.items()}
+    keys["model.regularizer"] = {"regexes": [["softmax", {"type": "l2", "alpha": 0.1}]]}
+    train(tmp_path / "run", **overrides, **keys, **{"model.type": "test_changed_bilm"})
     archive_file = tmp_path / "run" / "model.tar.gz"
-    assert load_archive(archive_file).model.dropout == 0.3
+    trained = load_archive(archive_file).model
+    assert {name: getattr(trained, name) for name in settings} == settings
+    assert trained.get_regularization_penalty() > 0
     with pytest.raises(
         ConfigurationError, match=r"cannot be saved: its .*highways\.0 is of class Oth"
     ):
