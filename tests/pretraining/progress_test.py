@@ -158,20 +158,27 @@ def test_measuring_in_between_does_not_change_what_is_trained(
 def test_of_moving_averages_the_perplexity_is_the_one_at_the_end_of_an_epoch(
     tmp_path: Path,
 ) -> None:
-    callbacks = ["elmo_bilm_state", {"type": "elmo_progress", "validation_interval": 1}]
-    train(
-        tmp_path / "run",
-        **{"trainer.callbacks": callbacks, "trainer.num_epochs": 1},
-        **{"trainer.moving_average": {"type": "exponential", "decay": 0.9}},
-    )
+    overrides = {
+        "trainer.callbacks": [
+            "elmo_bilm_state",
+            {"type": "elmo_progress", "validation_interval": 1},
+        ],
+        "trainer.num_epochs": 1,
+        "trainer.moving_average": {"type": "exponential", "decay": 0.9},
+    }
+    train(tmp_path / "run", **overrides)
     *_, after_last_batch, after_epoch = records(tmp_path / "run")
     assert after_last_batch["updates"] == after_epoch["updates"]
     assert after_last_batch["perplexity"] == after_epoch["perplexity"]
-    # Training continues with the weights themselves.
+    # Training continues with the weights themselves, of which the averages are the best.
     weights, averages = (
         torch.load(tmp_path / "run" / name) for name in ("model_state_e1_b0.th", "best.th")
     )
     assert not any(torch.equal(weights[name], average) for name, average in averages.items())
+    # They stay so when nothing is left to do.
+    train(tmp_path / "run", recover=True, **overrides)
+    best = torch.load(tmp_path / "run" / "best.th")
+    assert all(torch.equal(best[name], average) for name, average in averages.items())
 
 
 @pytest.mark.parametrize(
