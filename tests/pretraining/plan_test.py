@@ -114,13 +114,21 @@ def test_little_text_is_read_ten_times_in_small_batches_and_the_plan_says_so() -
     config, plan = planned(text=text)
     assert config["validation_data_loader"]["rows"] == 7
     assert plan.epochs == 10
-    assert config["data_loader"]["rows"] < 128
+    assert config["data_loader"]["rows"] == 16  # 650 updates; 32 rows would have less than 500
+    assert config["trainer"]["learning_rate_scheduler"]["warmup_steps"] == 65
     assert config["model"]["softmax"] == {"type": "elmo_full"}
     assert "validation_interval" not in config["trainer"]["callbacks"][-1]  # each epoch is one
     lines = plan.lines(NEW)
     assert "10 times is the most, as more rarely helps; --epochs N" in lines["time left over"]
     assert "too few for a good biLM" in lines["note"]
-    assert "note" not in planned(ADAPTING, text)[1].lines(ADAPTING)
+    config, plan = planned(ADAPTING, text)
+    assert config["data_loader"]["rows"] == 8  # 390 updates; 16 rows would have less than 300
+    assert "note" not in plan.lines(ADAPTING)
+    assert planned(replace(NEW, epochs=4), text)[0]["data_loader"]["rows"] == 8  # 520 updates
+    # The full softmax of fewer words than twice those that are sampled.
+    for num_words, kind in ((4095, "elmo_full"), (4096, "elmo_sampled")):
+        config, _ = planned(text=replace(text, vocabulary_words=num_words))
+        assert config["model"]["softmax"]["type"] == kind
 
 
 def test_a_part_of_much_text_is_read_in_little_time() -> None:

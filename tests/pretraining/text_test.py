@@ -144,6 +144,8 @@ def test_the_vocabulary_has_words_of_the_training_text_that_are_not_rare(tmp_pat
     assert (prepared.distinct_words, prepared.vocabulary_words) == (5, 3)
     assert prepared.coverage == 38 / 40
     assert prepare(tmp_path, lines, max_size=5).vocabulary_words == 2
+    # If no word occurs twice, all of them; special entries do not count.
+    assert prepare(tmp_path, ["<UNK> one", "<UNK> two", "held out"]).vocabulary_words == 2
 
 
 @pytest.mark.parametrize(
