@@ -1,6 +1,7 @@
 """`elmo pretrain`, as users call it."""
 
 import errno
+import gzip
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import h5py
 import numpy
 import pytest
 from allennlp.commands.train import train_model_from_file
+from allennlp.common import Params
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
@@ -27,7 +29,7 @@ from elmo_plugin.pretraining.plan import Plan
 from elmo_plugin.pretraining.progress import last_progress
 from elmo_plugin.pretraining.text import PreparedText
 from tests.commands.conftest import error_of_command
-from tests.conftest import FIXTURES, REPOSITORY
+from tests.conftest import FIXTURES, REPOSITORY, write_parquet
 
 TEXT = str(FIXTURES / "lm" / "train-*.txt")
 TINY = f"""
@@ -144,6 +146,32 @@ def test_a_wrong_size_is_an_error_before_the_text_is_read(folder: Path, capsys: 
     assert "--size: huge is no config" in error_of(f"{TEXT} out --size huge", capsys)
     names = {path.name for path in (folder / "out" / "training").iterdir()}
     assert names <= {"lock", command.MARK_NAME}
+
+
+def test_options_of_the_text_and_the_biLM_reach_the_training(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("train", "_export", "_show"):
+        monkeypatch.setattr(command, name, lambda *unused: None)
+    monkeypatch.setattr(command, "measured_speed", lambda *unused: 1000.0)
+    ids = [0] * 20  # the first column, which is not read
+    text = write_parquet("in.parquet", id=ids, text=["I'm here"] * 20)
+    heldout = write_parquet("heldout.parquet", id=ids[:2], text=["We're not", "They're"])
+    start = FIXTURES / "bilm" / "tiny"  # which has no softmax
+    options = f"--heldout {heldout} --column text --tokenizer spacy --epochs 300 --from {start}"
+    main(["pretrain", str(text), "out", *options.split()])
+    folder = Path("out/training")
+    [path] = folder.glob("text/train-*")
+    assert gzip.decompress(path.read_bytes()).decode() == "I 'm here\n" * 20
+    assert (folder / "text" / "heldout.txt").read_text() == "We 're not\nThey 're\n"
+    plan = json.loads((folder / "plan.json").read_text())["plan"]
+    config = Params.from_file(folder / "config.jsonnet")
+    assert config["trainer"]["num_epochs"] == plan["epochs"] == 300
+    assert config["model"]["softmax_first"] == plan["updates"] // 3
+    # And none of them is ignored when the training is resumed.
+    other = options.replace("--epochs 300", "--epochs 2")
+    error = error_of(f"{text} out {other} --resume", capsys)
+    assert "was made with other settings: epochs was 300, now 2" in error
 
 
 @pytest.fixture
