@@ -1,4 +1,4 @@
-"""How the speed of a machine is measured."""
+"""How the speed of a machine is measured, and how a training is started."""
 
 import json
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator
 import pytest
 from allennlp.common import Params
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import process
 from elmo_plugin.pretraining.plan import CONFIG_NAME, Settings, base_config
 
@@ -57,3 +58,31 @@ def test_what_is_measured_is_training_of_the_whole_biLM_alone(
     endless = {"num_epochs": 1_000_000, "patience": None, "learning_rate_scheduler": None}
     assert measured["trainer"] == {**config["trainer"], **endless}
     assert config["model"]["softmax_first"] == 500
+
+
+@pytest.mark.parametrize(
+    "file, argument", [("model_state_e0_b4.th", "--recover"), ("vocabulary", "--force")]
+)
+def test_a_training_continues_from_a_checkpoint_and_its_failure_is_an_error(
+    file: str, argument: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / process.RUN_NAME).mkdir()
+    (tmp_path / process.RUN_NAME / file).touch()
+    (tmp_path / process.LOG_NAME).write_text("ValueError: it failed\n")
+    started = []
+    plan: Any = SimpleNamespace(words=100)
+
+    @contextmanager
+    def running(*arguments: Any) -> Iterator[Any]:
+        started.append(arguments)
+        yield SimpleNamespace(poll=lambda: 1, returncode=1)
+
+    monkeypatch.setattr(process, "_running", running)
+    with pytest.raises(ConfigurationError, match=r"it failed.* --resume .*last checkpoint"):
+        process.train(tmp_path, plan)
+    assert started == [(tmp_path, process.RUN_NAME, argument)]
+    # A training that has ended is not trained again.
+    monkeypatch.setattr(process, "archive_model", lambda run: None)
+    (tmp_path / process.RUN_NAME / process.METRICS_NAME).touch()
+    process.train(tmp_path, plan)
+    assert len(started) == 1
