@@ -164,6 +164,9 @@ def test_scores_are_not_those_of_a_file_in_the_current_folder(
     (archive.parent / "metrics.json").write_text("[]")
     with pytest.raises(ConfigurationError, match=r"metrics\.json: found no JSON object"):
         _validation({}, archive)
+    shutil.copy("metrics.json", archive.parent)
+    found = _validation({"validation_data_path": "dev.txt"}, archive)
+    assert found == ["- best epoch 4, on `dev.txt`: accuracy 0.123"]  # AllenNLP counts from 0
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,8 @@ def test_a_missing_softmax_is_logged_and_learned_first(
     log = (tmp_path / "run" / "out.log").read_text()
     assert "weights.hdf5 has no softmax: a new softmax is learned; the biLM is frozen in" in log
     assert model.softmax_first == 500
+    # Also when it is loaded again, as a recovered training does.
+    assert load_archive(tmp_path / "run" / "model.tar.gz").model.softmax_first == 500
     # The epoch had fewer batches.
     assert_same_bilm(model.bilm, BiLM.from_files(*bilm_files))
     before, after = perplexities(tmp_path / "run")
