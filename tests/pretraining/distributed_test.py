@@ -55,11 +55,13 @@ def exchange(rank: int) -> Dict[str, Any]:
 
 
 def words_of_batches(shuffle: bool) -> List[int]:
-    """Return the number of words in each batch of an epoch."""
+    """Return the number of words in each batch of an epoch, which has the length that the loader gives."""
     loader = StreamDataLoader(
         BiLMReader(VOCABULARY_FILE), HELD_OUT, rows=1, unroll_steps=STEPS, shuffle=shuffle
     )
-    return [sum(batch["lengths"]) for batch in loader]
+    words = [sum(batch["lengths"]) for batch in loader]
+    assert len(words) == len(loader)  # of one row, exactly
+    return words
 
 
 def new_model() -> BiLMTrainingModel:
