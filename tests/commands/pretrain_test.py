@@ -154,6 +154,7 @@ def test_options_of_the_text_and_the_biLM_reach_the_training(
     for name in ("train", "_export", "_show"):
         monkeypatch.setattr(command, name, lambda *unused: None)
     monkeypatch.setattr(command, "measured_speed", lambda *unused: 1000.0)
+    monkeypatch.setattr("elmo_plugin.pretraining.plan.MAX_VOCABULARY", 5)
     ids = [0] * 20  # the first column, which is not read
     text = write_parquet("in.parquet", id=ids, text=["I'm here"] * 20)
     heldout = write_parquet("heldout.parquet", id=ids[:2], text=["We're not", "They're"])
@@ -164,6 +165,7 @@ def test_options_of_the_text_and_the_biLM_reach_the_training(
     [path] = folder.glob("text/train-*")
     assert gzip.decompress(path.read_bytes()).decode() == "I 'm here\n" * 20
     assert (folder / "text" / "heldout.txt").read_text() == "We 're not\nThey 're\n"
+    assert len((folder / "vocab.txt").read_text().split()) == 5  # of 6, with three special ones
     plan = json.loads((folder / "plan.json").read_text())["plan"]
     config = Params.from_file(folder / "config.jsonnet")
     assert config["trainer"]["num_epochs"] == plan["epochs"] == 300
@@ -211,6 +213,10 @@ def test_what_a_call_without_a_plan_left_is_not_resumed(
         (f"{TEXT} out --overwrite --size huge", "expected mini, small, original or a Jsonnet"),
         (
             "out/training/run/metrics.json out --overwrite",
+            "metrics.json is inside of out/training, which this",
+        ),
+        (
+            f"{TEXT} out --overwrite --heldout out/training/run/metrics.json",
             "metrics.json is inside of out/training, which this",
         ),
     ],

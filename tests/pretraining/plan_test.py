@@ -186,6 +186,10 @@ def test_epochs_of_a_config_of_ones_own_stay_short(epochs: Optional[int], tmp_pa
         assert plan.epochs > NEW.max_epochs
         update_seconds = plan.words / plan.updates / plan.words_per_second
         assert abs(plan.hours - NEW.hours) * 3600 <= (plan.epochs + 0.1 * 50) * update_seconds
+    # An epoch ends with the text.
+    of_text = "data_loader+: { batches_per_epoch: 1000000 }"
+    settings = replace(NEW, epochs=epochs)
+    assert planned_with(of_text, tmp_path, settings)[1] == planned_with("", tmp_path, settings)[1]
 
 
 def test_an_update_of_a_config_of_ones_own_may_take_several_batches(tmp_path: Path) -> None:
