@@ -144,9 +144,7 @@ class SentenceScorer:
         self._softmax = softmax.to(bilm.device)
         # Indices of the words that are offered for a blank.
         self._offered = [
-            index
-            for index, word in enumerate(vocabulary.words)
-            if word != BLANK and not _MARK.search(word)
+            index for index, word in enumerate(vocabulary.words) if not _MARK.search(word)
         ]
 
     @classmethod
