@@ -106,9 +106,9 @@ def eager(call: Call) -> Call:
 
 def without_second_derivatives(backward: Call) -> Call:
     """
-    Let the backward pass of a `torch.autograd.Function` refuse to record its operations. Those in C++ are not
-    recorded, and torch's own `once_differentiable` is not enough: `torch.autograd.grad` leaves out what leads
-    to none of its inputs, and so returned second derivatives without that part.
+    Let the backward pass of a `torch.autograd.Function` refuse to record its operations. Of some it cannot,
+    and torch's own `once_differentiable` is not enough: `torch.autograd.grad` leaves out what leads to none
+    of its inputs, and so returned second derivatives without that part.
 
     # Raises
 
@@ -119,9 +119,9 @@ def without_second_derivatives(backward: Call) -> Call:
     def run(*arguments: Any) -> Any:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "create_graph=True met a biLM that runs in C++, which has no second derivatives. Set the "
-                "environment variable ELMO_CPU_CAPABILITY=default: torch's operations, which have them, then "
-                "run instead."
+                "create_graph=True met a biLM that runs in C++, or the softmax of its training: they have no "
+                "second derivatives. If it is the biLM, set the environment variable "
+                "ELMO_CPU_CAPABILITY=default: torch's operations, which have them, then run instead."
             )
         return backward(*arguments)
 

@@ -8,9 +8,9 @@ import torch.distributed
 from allennlp.common import Registrable
 from allennlp.common.util import is_distributed
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import Embedding
 
+from elmo_plugin.bilm.interception import without_second_derivatives
 from elmo_plugin.bilm.softmax import (
     ExactSoftmax,
     chunks_of_positions,
@@ -212,7 +212,7 @@ class _LogPartition(torch.autograd.Function):
         return log_sum
 
     @staticmethod
-    @once_differentiable
+    @without_second_derivatives
     def backward(ctx: Any, gradient: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
         states, weight, bias, log_sum = ctx.saved_tensors
         scale = gradient.unsqueeze(1)  # (num_positions, 1)
@@ -250,7 +250,7 @@ class ExchangedRows(torch.autograd.Function):
         return tuple(weight[words] for weight in weights)
 
     @staticmethod
-    @once_differentiable
+    @without_second_derivatives
     def backward(ctx: Any, *gradients: Tensor) -> Tuple[Any, ...]:
         (words,) = ctx.saved_tensors
         num_rows = [int(size) for size in _gather(torch.tensor([len(words)], device=words.device))]

@@ -66,6 +66,12 @@ class TestFull:
         assert_close(exact, expected, terms=LOGIT_TERMS, scale=largest, dtype=torch.float32)
         assert_close(full(states, targets), expected, terms=LOSS_TERMS, scale=largest)
 
+    def test_a_second_derivative_is_refused(self) -> None:
+        states, targets = positions()
+        losses = with_biases(FullSoftmax)(states.requires_grad_(), targets)
+        with pytest.raises(RuntimeError, match="the softmax of its training: they have no second"):
+            torch.autograd.grad(losses.sum(), states, create_graph=True)
+
     @pytest.mark.parametrize("chunks", [(2**20, 4096), (24, 4), (1, 1)])
     def test_gradients_are_those_of_cross_entropy(
         self, chunks: Tuple[int, int], monkeypatch: pytest.MonkeyPatch
