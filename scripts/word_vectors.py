@@ -30,7 +30,7 @@ class Sentences:
         self._cased = cased
 
     def __iter__(self) -> Iterator[List[str]]:
-        for sentences in zip_longest(*(source.sentences() for source in self._sources)):
+        for sentences in zip_longest(*(source.texts() for source in self._sources)):
             for _, text, _ in filter(None, sentences):
                 yield (text if self._cased else text.lower()).split()
 

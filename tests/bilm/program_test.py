@@ -15,7 +15,14 @@ from elmo_plugin.bilm import program as program_module
 from elmo_plugin.bilm.program import OLDEST_TORCH, export_program
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_accurate
-from tests.conftest import FIXTURES, SENTENCES, TINY_OPTIONS, randomize, with_encoder
+from tests.conftest import (
+    FIXTURES,
+    SENTENCES,
+    TINY_OPTIONS,
+    randomize,
+    run_program,
+    with_encoder,
+)
 from tests.markdown_blocks import code_blocks
 
 PAGE = FIXTURES.parent / "docs" / "export.md"
@@ -141,9 +148,7 @@ def test_at_a_limit_of_file_sizes_it_is_an_os_error(tmp_path: Path) -> None:
         "try: export_program(BiLM.from_files('elmo_mini'), 'bilm.pt2')\n"
         "except OSError as error: print(error.errno)\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
-    )
+    result = run_program(sys.executable, "-c", code, cwd=tmp_path)
     assert result.stdout == "27\n", result.stderr
     assert not list(tmp_path.iterdir())
 

@@ -1,7 +1,6 @@
 import math
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
@@ -18,7 +17,14 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from elmo_plugin import BiLM, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions, weights
 from elmo_plugin.errors import ConfigurationError
-from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, of_allennlp, with_encoder
+from tests.conftest import (
+    SENTENCES,
+    TINY_OPTIONS,
+    BiLMFiles,
+    of_allennlp,
+    run_program,
+    with_encoder,
+)
 
 WriteBiLM = Callable[..., BiLMFiles]
 
@@ -256,9 +262,7 @@ class TestSaving:
         )
         folder = Path(bilm_files.weight_file).parent
         before = sorted(folder.iterdir())
-        result = subprocess.run(
-            [sys.executable, "-c", code, *bilm_files], cwd=folder, capture_output=True, text=True
-        )
+        result = run_program(sys.executable, "-c", code, *bilm_files, cwd=folder)
         assert result.stdout.startswith("OSError"), result.stderr
         assert sorted(folder.iterdir()) == before
 
