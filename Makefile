@@ -35,7 +35,14 @@ DEV_STAMP := $(VENV)/.stamp-dev
 # few tests for the end.
 PYTEST_OPTIONS := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PYTEST := $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
-COVERAGE := --cov --cov-report=term --cov-fail-under=95
+COVERAGE := $(VENV)/bin/python -m coverage
+# Not by pytest-cov: in the workers of pytest-xdist it starts after the package is imported.
+define TEST
+	$(COVERAGE) erase
+	$(COVERAGE) run -m pytest $(PYTEST_OPTIONS) $(1)
+	$(COVERAGE) combine --quiet
+	$(COVERAGE) report
+endef
 
 .PHONY: help demo docs compile test test-all test-torch attack sanitize lint audit wheels release-check clean
 
@@ -53,10 +60,10 @@ compile: $(RUNTIME_STAMP) ## compile the C++ again if it was changed; an error e
 	@ELMO_BUILD_MACHINE=$$(uname -m) $(VENV)/bin/python setup.py --quiet build_ext --inplace
 
 test: $(DEV_STAMP) ## run the tests but the slow ones, with coverage of the package
-	$(PYTEST) $(COVERAGE) -m "not slow"
+	$(call TEST,-m "not slow")
 
-test-all: $(DEV_STAMP) ## run all tests: the slow ones too, and those of the biLM's arithmetic as on a processor without AVX-512; without coverage
-	$(PYTEST)
+test-all: $(DEV_STAMP) ## run all tests: the slow ones too, and those of the biLM's arithmetic as on a processor without AVX-512
+	$(call TEST)
 	@if grep -qs avx512f /proc/cpuinfo; then \
 	  set -x; $(WITHOUT_AVX512) $(PYTEST) -m "not slow" $(TESTS_OF_ARITHMETIC); \
 	fi
