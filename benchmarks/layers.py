@@ -9,10 +9,13 @@ from typing import Any, Dict, Iterator, List, Optional
 
 import torch
 from measurement import (
+    PEAK_SIZES,
     Run,
     Table,
     bilm_title,
     frozen_bilms,
+    peak_product,
+    peak_speed,
     run_benchmark,
     spread_note,
     time_in_turns,
@@ -21,11 +24,9 @@ from torch.utils.benchmark import Measurement
 
 from elmo_plugin.bilm import BiLMOptions, FrozenBiLM
 from elmo_plugin.bilm.bilm import run_stack
-from elmo_plugin.bilm.processor import has_bfloat16_products
 
 LSTM_ROWS, LSTM_STEPS = 64, 25
-# By type of device: on a GPU less is over before it can be timed.
-PEAK_SIZES = {"cpu": 2048, "cuda": 8192}
+# By type of device.
 COPIED_BYTES = {"cpu": 2**28, "cuda": 2**30}
 
 
@@ -65,19 +66,10 @@ def layer_runs(
         )
 
     runs: Dict[str, Run] = {}
-    size = PEAK_SIZES[device.type]
     for name, bilm in bilms.items():
         runs[name] = lambda bilm=bilm: run_layers(bilm, LSTM_ROWS)
         runs[f"row {name}"] = lambda bilm=bilm: run_layers(bilm, 1)
-        if name == "int8":
-            factors = torch.randint(-127, 128, (2, size, size), dtype=torch.int8, device=device)
-            runs[f"peak {name}"] = lambda factors=factors: torch._int_mm(*factors)
-        else:
-            # torch imitates products that the processor lacks, at a fraction of the speed of float32.
-            is_slow = name == "bfloat16" and not has_bfloat16_products(device)
-            dtype = torch.float32 if is_slow else getattr(torch, name)
-            factors = torch.randn(2, size, size, dtype=dtype, device=device)
-            runs[f"peak {name}"] = lambda factors=factors: torch.mm(*factors)
+        runs[f"peak {name}"] = peak_product(name, device)
     source = torch.zeros(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     runs["copy"] = lambda: target.copy_(source)
@@ -102,7 +94,7 @@ def layer_row(
     bytes_read = weights_read * getattr(torch, precision).itemsize
     median, row_median = measured[precision].median, measured[f"row {precision}"].median
     speed = operations / median / 1e9
-    peak = 2 * PEAK_SIZES[device.type] ** 3 / min(measured[f"peak {precision}"].times) / 1e9
+    peak = peak_speed(measured[f"peak {precision}"], device) / 1e9
     size = COPIED_BYTES[device.type]
     copied = 2 * size / min(measured["copy"].times) / 1e9
     read = size / min(measured["read"].times) / 1e9

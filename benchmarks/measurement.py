@@ -20,6 +20,7 @@ from tqdm import tqdm
 from elmo_plugin import BiLM, FrozenBiLM
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.model_files import resolve_model_files
+from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.bilm.simd.library import best_unit
 from elmo_plugin.embedding.sentences import InputOptions, SentenceSource
 from elmo_plugin.errors import ConfigurationError
@@ -28,6 +29,9 @@ ALLENNLP, FLOAT32 = "AllenNLP", "float32"
 PRECISIONS = (FLOAT32, "bfloat16", "int8")
 # In place of a biLM's name: random weights of the original's shape.
 RANDOM = "random"
+# Rows and columns of the matrices of `peak_product`, by type of device: on a GPU less is over before it can
+# be timed.
+PEAK_SIZES = {"cpu": 2048, "cuda": 8192}
 ORIGINAL = BiLMOptions()
 
 Sentence = List[str]
@@ -143,6 +147,24 @@ def time_in_turns(
     measurements = [timer.blocked_autorange(min_run_time=seconds) for timer in progress]
     merged = {result.task_spec.description: result for result in Measurement.merge(measurements)}
     return {name: merged[name] for name in runs}
+
+
+def peak_product(precision: str, device: torch.device) -> Run:
+    """Return the product of two large matrices, by torch, in a precision."""
+    size = PEAK_SIZES[device.type]
+    if precision == "int8":
+        factors = torch.randint(-127, 128, (2, size, size), dtype=torch.int8, device=device)
+        return lambda: torch._int_mm(*factors)
+    # torch imitates products that the processor lacks, at a fraction of the speed of float32.
+    is_slow = precision == "bfloat16" and not has_bfloat16_products(device)
+    dtype = torch.float32 if is_slow else getattr(torch, precision)
+    factors = torch.randn(2, size, size, dtype=dtype, device=device)
+    return lambda: torch.mm(*factors)
+
+
+def peak_speed(measurement: Measurement, device: torch.device) -> float:
+    """Return the operations per second of the fastest `peak_product`, multiplications and additions."""
+    return float(2 * PEAK_SIZES[device.type] ** 3 / min(measurement.times))
 
 
 def spread_note(measurements: Sequence[Measurement]) -> str:
