@@ -79,6 +79,12 @@ class BuildLibraries(build_ext):
         command.build_temp = str(Path(self.build_temp) / ext.name)
         build_ext.build_extension(command, ext)
 
+    def copy_extensions_to_source(self) -> None:
+        # Where this source did not compile, no library of an older one stays.
+        for ext in self.extensions:
+            Path(self.get_ext_filename(ext.name)).unlink(missing_ok=True)
+        super().copy_extensions_to_source()
+
 
 class PlatformWheel(bdist_wheel):
     """A wheel for every Python 3 of a platform."""

@@ -15,7 +15,7 @@ import venv
 import zipfile
 from email import message_from_string
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Sequence, Set
+from typing import Any, Callable, Iterable, Iterator, List, Sequence, Set
 
 import numpy
 import pytest
@@ -80,7 +80,7 @@ def call_backend(hook: str, folder: Path, source: Path, **variables: str) -> Pat
 
 @pytest.fixture(scope="module")
 def build_wheel(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Build a wheel for a machine from the source archive."""
+    """Build a wheel for a machine from the source archive, in whose folder other files may be `present`."""
     checkout = tmp_path_factory.mktemp("checkout")
     # Pretrained models that no test of wheels reads are left out: 50 MB.
     ignored = shutil.ignore_patterns("*.so", "__pycache__", "*_small")
@@ -91,7 +91,13 @@ def build_wheel(tmp_path_factory: pytest.TempPathFactory) -> Build:
         "build_sdist", tmp_path_factory.mktemp("sdist"), checkout, ELMO_BUILD_MACHINE="none"
     )
 
-    def build(machine: str, compiler: str = "g++", unknown: str = "-mno-such-flag") -> Path:
+    def build(
+        machine: str,
+        compiler: str = "g++",
+        unknown: str = "-mno-such-flag",
+        hook: str = "build_wheel",
+        present: Iterable[str] = (),
+    ) -> Path:
         folder = tmp_path_factory.mktemp("build")
         script = folder / "compiler"
         script.write_text(COMPILER.format(compiler=compiler, unknown=unknown))
@@ -99,9 +105,11 @@ def build_wheel(tmp_path_factory: pytest.TempPathFactory) -> Build:
         with tarfile.open(archive) as files:
             files.extractall(folder / "source")
         (source,) = (folder / "source").iterdir()
+        for name in present:
+            (source / name).touch()
         (folder / "wheel").mkdir()
         return call_backend(
-            "build_wheel",
+            hook,
             folder / "wheel",
             source,
             ELMO_BUILD_MACHINE=machine,
@@ -218,6 +226,14 @@ def test_an_installation_by_an_older_compiler_lacks_what_it_cannot_compile(
 ) -> None:
     wheel = build_wheel("", unknown=unknown)
     assert libraries_in(wheel) == libraries_for(MACHINE, lacking)
+
+
+def test_an_editable_installation_has_no_library_of_an_older_source(build_wheel: Build) -> None:
+    libraries = libraries_for(MACHINE)
+    wheel = build_wheel("", unknown="-*", hook="build_editable", present=libraries)
+    (simd,) = wheel.parents[1].glob("source/*/elmo_plugin/bilm/simd")
+    assert (simd / "simd.cpp").exists()
+    assert list(simd.glob("*.so")) == []
 
 
 def test_it_runs_in_an_environment_of_its_dependencies(wheel: Path, tmp_path: Path) -> None:
