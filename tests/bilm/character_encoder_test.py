@@ -99,7 +99,7 @@ def test_gradients_in_cpp_are_those_of_torch(
         assert (encoder._maxima_in_cpp(words) is None) == (chosen is None)
         vectors = encoder(words)
         (vectors * weights).sum().backward()
-        results.append([vectors, *(parameter.grad for parameter in encoder.parameters())])
+        results.append([vectors.detach(), *(parameter.grad for parameter in encoder.parameters())])
     # Forwards, and backwards as far as a character's embedding: over filters, their width and words.
     terms = 7 * 19 + 2 * (2 * 24 + 24) + 24 * 7 * len(words)
     for ours, theirs in zip(*results, strict=True):
