@@ -33,13 +33,12 @@ DEV_STAMP := $(VENV)/.stamp-dev
 
 # Workers take whole files, whose fixtures are made once, in the order of tests/conftest.py: xdist would keep files of
 # few tests for the end.
-PYTEST_OPTIONS := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-PYTEST := $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
+PYTEST := -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 COVERAGE := $(VENV)/bin/python -m coverage
 # Not by pytest-cov: in the workers of pytest-xdist it starts after the package is imported.
 define TEST
 	$(COVERAGE) erase
-	$(COVERAGE) run -m pytest $(PYTEST_OPTIONS) $(1)
+	$(COVERAGE) run $(PYTEST) $(1)
 	$(COVERAGE) combine --quiet
 	$(COVERAGE) report
 endef
@@ -65,7 +64,7 @@ test: $(DEV_STAMP) ## run the tests but the slow ones, with coverage of the pack
 test-all: $(DEV_STAMP) ## run all tests: the slow ones too, and those of the biLM's arithmetic as on a processor without AVX-512
 	$(call TEST)
 	@if grep -qs avx512f /proc/cpuinfo; then \
-	  set -x; $(WITHOUT_AVX512) $(PYTEST) -m "not slow" $(TESTS_OF_ARITHMETIC); \
+	  set -x; $(WITHOUT_AVX512) $(VENV)/bin/python $(PYTEST) -m "not slow" $(TESTS_OF_ARITHMETIC); \
 	fi
 
 test-torch: ## run the tests of the core without AllenNLP, with another torch or Python: make test-torch TORCH=2.4.1 PYTHON=python3.10

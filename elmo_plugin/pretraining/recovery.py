@@ -67,7 +67,7 @@ class BiLMStateCallback(TrainerCallback):
         super().on_start(trainer, is_primary, **kwargs)
         self._model = trainer.model
         if next(self._model.parameters()).device.type == "cpu":
-            _keep_freed_memory()
+            keep_freed_memory()
         rank, num_workers = 0, 1
         if is_distributed():
             rank, num_workers = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -185,7 +185,7 @@ class BiLMStateCallback(TrainerCallback):
             torch.cuda.set_rng_state(state["cuda"], device)
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """
     Let glibc keep freed memory. By default it gives that of large tensors back to the operating system, which
     then has to clear and map it again, page by page, in each step.

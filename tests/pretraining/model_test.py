@@ -223,7 +223,7 @@ def test_dropout_and_resets_of_rows_are_for_training_only() -> None:
     assert_close_losses(loss, loss_of(build(), batches[1]), steps=4, scale=4)
     with pytest.raises(AssertionError, match="not close"):
         assert_close_losses(loss, loss_of(build(), *batches), steps=2 * 4, scale=4)
-    # Each row has a draw of its own.
+    # Each row is reset with this probability, independently of the others.
     model, num_rows = build(state_reset=0.3), 10_000
     model._training_states.states = [(torch.ones(num_rows, 1), torch.ones(num_rows, 1))]
     [(state, _)] = model._states_for(num_rows).states
